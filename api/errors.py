@@ -1,0 +1,117 @@
+"""Errors that people see: where, what is wrong, which value, how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Machine-readable kind of a field error, as `kubectl` and client libraries know them.
+
+    Source: k8s.io/apimachinery `metav1.CauseType`.
+    """
+
+    REQUIRED = "FieldValueRequired"
+    INVALID = "FieldValueInvalid"
+    NOT_SUPPORTED = "FieldValueNotSupported"
+    FORBIDDEN = "FieldValueForbidden"
+    DUPLICATE = "FieldValueDuplicate"
+    NOT_FOUND = "FieldValueNotFound"
+    TOO_MANY = "FieldValueTooMany"
+
+    @property
+    def words(self) -> str:
+        """The words that the API server's own validation prints for this kind of error."""
+        return _CAUSE_WORDS[self]
+
+
+_CAUSE_WORDS = {
+    Cause.REQUIRED: "Required value",
+    Cause.INVALID: "Invalid value",
+    Cause.NOT_SUPPORTED: "Unsupported value",
+    Cause.FORBIDDEN: "Forbidden",
+    Cause.DUPLICATE: "Duplicate value",
+    Cause.NOT_FOUND: "Not found",
+    Cause.TOO_MANY: "Too many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One reason why an object is refused.
+
+    `path` as kubectl prints it (`spec.adapters[2].name`); `reason` a stable CamelCase word of the rule
+    (`AdapterModeImmutable`), documented in docs/rules.md; `cause` the API server's kind of error; `value` the
+    offending value as the user wrote it (None: there is none to show); `hint` what to do next.
+    """
+
+    path: str
+    reason: str
+    cause: Cause
+    detail: str
+    value: object = None
+    hint: str = ""
+
+    @property
+    def message(self) -> str:
+        """The text behind the path, worded as the API server words its own field errors."""
+        shown = f': "{_printable(self.value)}"' if self.value is not None and self.cause is not Cause.REQUIRED else ""
+        fix = f" ({self.hint})" if self.hint else ""
+        return f"{self.cause.words}{shown}: {self.detail}{fix}"
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldWarning:
+    """Something the user should know about an object that is accepted; most important first by `weight`."""
+
+    path: str
+    reason: str
+    detail: str
+    weight: int = 50  # 0 first, 100 last
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}" if self.path else self.detail
+
+
+def field_path(loc: Sequence[str | int]) -> str:
+    """Turn a pydantic location (`('spec', 'adapters', 2, 'name')`) into a path as kubectl prints it."""
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.replace("_", "").replace("-", "").isalnum():
+            path += f".{part}" if path else part
+        else:
+            path += f"[{part}]"
+    return path
+
+
+def sorted_errors(errors: Iterable[FieldError]) -> list[FieldError]:
+    """Return the errors once each, by path (indexes in numeric order), then reason."""
+    return sorted(set_once(errors), key=lambda error: (_path_key(error.path), error.reason, error.detail))
+
+
+def set_once(errors: Iterable[FieldError]) -> list[FieldError]:
+    """Drop repeated errors, first come first kept (values need not be hashable)."""
+    seen: dict[tuple[str, str, str], FieldError] = {}
+    for error in errors:
+        seen.setdefault((error.path, error.reason, error.detail), error)
+    return list(seen.values())
+
+
+def _path_key(path: str) -> list[tuple[int, int, str]]:
+    parts = path.replace("]", "").replace("[", ".").split(".")
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+_LONGEST_SHOWN_VALUE = 120
+
+
+def _printable(value: object) -> str:
+    text = str(value).encode("unicode_escape").decode("ascii") if isinstance(value, str) else str(value)
+    return text if len(text) <= _LONGEST_SHOWN_VALUE else f"{text[: _LONGEST_SHOWN_VALUE - 1]}…"

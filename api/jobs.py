@@ -1,0 +1,193 @@
+"""What the reconciler tells a Job to do, and what the Job says when it ends.
+
+A specification travels as command line arguments (`--service-uid=…`), never as environment, so that nothing a tenant
+can set redirects the writer; secrets never are part of it. A result travels back as the pod's termination message.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+DISK_MOUNT = "/adapter-disk"
+CACHE_MOUNT = "/model-cache"
+BASE_MOUNT = "/base-model"
+CREDENTIALS_MOUNT = "/var/run/secrets/aim-adapters"
+PROGRESS_PORT = 8088
+TERMINATION_MESSAGE_LIMIT = 4096  # bytes; a kubelet cuts it there
+
+
+class JobSpec(BaseModel):
+    """Base of all specifications: renders itself as arguments; parsed again by the `disk` commands."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_args(self) -> list[str]:
+        """Return `--name=value` arguments, lists as repeated ones; unset values are left out."""
+        args: list[str] = []
+        for name, value in self.model_dump(exclude_none=True, exclude_defaults=True).items():
+            flag = "--" + name.replace("_", "-")
+            if isinstance(value, list | tuple):
+                args += [f"{flag}={item}" for item in value]
+            elif isinstance(value, bool):
+                args.append(f"{flag}={str(value).lower()}")
+            else:
+                args.append(f"{flag}={value}")
+        return args
+
+
+class S3Options(BaseModel):
+    """How to reach S3 where a typed `artifact.s3` block says so; credentials are files below CREDENTIALS_MOUNT."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    s3_endpoint: str | None = None
+    s3_region: str | None = None
+    s3_addressing_style: Literal["auto", "path", "virtual"] = "auto"
+    s3_signature_version: Literal["auto", "s3v4"] = "auto"
+    s3_auth: Literal["chain", "static", "anonymous"] = "chain"
+    s3_credentials_dir: str | None = None  # files accessKeyId, secretAccessKey, sessionToken (optional)
+    s3_ca_file: str | None = None
+    s3_insecure_skip_verify: bool = False
+
+
+class StageSpec(JobSpec, S3Options):
+    """Download one adapter, check it and promote it into one service's subtree (contract, section 6.2)."""
+
+    disk: str = DISK_MOUNT
+    namespace: str
+    service: str
+    service_uid: str
+    artifact: str
+    artifact_uid: str
+    path: str  # directory name below the service's subtree = the served model id
+    source_uri: str
+    model_id: str
+    stage_key: str
+    max_rank: int  # the ceiling that the server starts with
+    declared_rank: int
+    base_model_id: str | None = None
+    base_dir: str | None = None  # complete base cache, mounted read-only: module paths are compared with it
+    include: list[str] = Field(default_factory=list)
+    exclude: list[str] = Field(default_factory=list)
+    strict_base: bool = False
+    allow_pickle: bool = True  # `.bin` weights are an executable pickle: a warning, refused when False
+    fresh: bool = False  # fetch again although a done-marker says it is there (annotation `restage`)
+    hold_changed: bool = (
+        False  # changed content under a live name: move the old away, keep the new in scratch for later
+    )
+    progress_port: int = 0  # 0: no progress server
+
+
+class SyncSpec(JobSpec):
+    """Create a service's subtree and move away what is no longer declared (contract, section 6.1)."""
+
+    disk: str = DISK_MOUNT
+    namespace: str
+    service: str
+    service_uid: str
+    generation: int  # of the AIMService: a sync of an older one than the disk remembers does nothing
+    sync_key: str
+    declared: list[str] = Field(default_factory=list)  # adapter paths, sorted
+
+
+class ReapSpec(JobSpec):
+    """Remove what no living service needs (contract, section 6.4)."""
+
+    disk: str = DISK_MOUNT
+    listed_at: float  # seconds since the epoch when the list of living services was complete
+    live: list[str] = Field(default_factory=list)  # UIDs of all AIMServices of the namespace
+    scratch_guard_seconds: int = 1800
+    subtree_skew_seconds: int = 120
+    dry_run: bool = False
+
+
+class FetchSpec(JobSpec, S3Options):
+    """Download a base model into its cache claim."""
+
+    cache: str = CACHE_MOUNT
+    namespace: str
+    artifact: str
+    artifact_uid: str
+    source_uri: str
+    model_id: str | None = None
+    include: list[str] = Field(default_factory=list)
+    exclude: list[str] = Field(default_factory=list)
+    progress_port: int = 0
+
+
+class Note(BaseModel):
+    """A finding that does not fail a Job: stable reason and a sentence."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    reason: str
+    message: str
+
+
+class JobResult(BaseModel):
+    """How a Job ended; written to the termination message as JSON with camelCase keys, at most 4096 bytes.
+
+    `reason` is stable and documented; `retriable` tells whether the same Job may succeed later by itself.
+    """
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    ok: bool
+    reason: str
+    message: str = ""
+    retriable: bool = False
+    retry_after_seconds: int | None = Field(None, alias="retryAfterSeconds")
+    key: str = ""  # stage key or sync key that this result speaks for
+    rank: int | None = None  # the real one, from the files
+    base_model_id: str | None = Field(None, alias="baseModelId")
+    size_bytes: int | None = Field(None, alias="sizeBytes")
+    digest: str | None = None  # "sha256:…" over the whole content
+    revision: str | None = None  # what the source said it served: commit or etag
+    reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes")
+    removed: list[str] = Field(default_factory=list)  # paths moved away or reaped, cut when too many
+    warnings: list[Note] = Field(default_factory=list)
+
+    def to_termination_message(self) -> str:
+        """Return the JSON text, shortened (lists first, then the message) until it fits a termination message."""
+        result = self
+        while True:
+            text = orjson.dumps(
+                result.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"ok": self.ok}
+            )
+            if len(text) <= TERMINATION_MESSAGE_LIMIT:
+                return text.decode()
+            result = result._shorter()
+
+    def _shorter(self) -> Self:
+        if self.removed:
+            return self.model_copy(update={"removed": self.removed[: len(self.removed) // 2]})
+        if len(self.warnings) > 1:
+            return self.model_copy(update={"warnings": self.warnings[: len(self.warnings) // 2]})
+        if len(self.message) > 100:  # enough to say what happened
+            return self.model_copy(update={"message": self.message[: len(self.message) // 2] + "…"})
+        return self.model_copy(update={"warnings": [], "message": "", "base_model_id": None, "revision": None})
+
+
+def parse_termination_message(text: object) -> JobResult | None:
+    """Read a result back; None when the text is none of ours (killed before it wrote, another image). Never raises."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        return JobResult.model_validate(orjson.loads(text))
+    except (ValidationError, ValueError):
+        return None
+
+
+class Progress(BaseModel):
+    """What `GET /progress` of a running Job's pod answers."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    downloaded_bytes: int = Field(0, alias="downloadedBytes", ge=0)
+    total_bytes: int = Field(0, alias="totalBytes", ge=0)  # 0: not known yet
+    percentage: int = Field(0, ge=0, le=100)
+    bytes_per_second: int = Field(0, alias="bytesPerSecond", ge=0)
+    remaining_seconds: int | None = Field(None, alias="remainingSeconds")
