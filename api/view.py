@@ -1,0 +1,240 @@
+"""Defaulted reading of objects as they come from the API server: parsed JSON in, plain values out.
+
+Every function is total: an object of a wrong shape reads as if the field were absent. Rules, reconciler and command
+line read objects only through this page, so that a default or a synonym is spelt once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from api.names import (
+    ANNOTATION_PAUSED,
+    DEFAULT_RANK,
+    DEFAULT_RUNTIME_CONFIG,
+    FEATURE_ADAPTERS,
+    FEATURE_ADAPTERS_SCALE_ONLY,
+)
+from api.source_uri import source_model_id
+
+Json = Mapping[str, Any]
+AdapterMode = Literal["static", "dynamic"]
+EMPTY: Json = {}
+
+_CACHING_SYNONYMS = {"Auto": "Shared", "Always": "Shared", "Never": "Dedicated"}
+
+
+def dig(obj: object, *path: str | int) -> Any:
+    """Return the value at a path, or None where something on the way is absent or of another type."""
+    for part in path:
+        if isinstance(part, str):
+            obj = obj.get(part) if isinstance(obj, Mapping) else None
+        else:
+            obj = obj[part] if isinstance(obj, list) and 0 <= part < len(obj) else None
+        if obj is None:
+            return None
+    return obj
+
+
+def mapping(obj: object, *path: str) -> Json:
+    """Return the object at a path, an empty one where there is none."""
+    value = dig(obj, *path)
+    return value if isinstance(value, Mapping) else EMPTY
+
+
+def items(obj: object, *path: str) -> Sequence[Any]:
+    """Return the list at a path, an empty one where there is none."""
+    value = dig(obj, *path)
+    return value if isinstance(value, list) else ()
+
+
+def text(obj: object, *path: str | int) -> str | None:
+    """Return the non-empty string at a path, or None."""
+    value = dig(obj, *path)
+    return value if isinstance(value, str) and value else None
+
+
+def integer(obj: object, *path: str | int) -> int | None:
+    """Return the integer at a path (JSON booleans are none), or None."""
+    value = dig(obj, *path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def strings(obj: object, *path: str) -> tuple[str, ...]:
+    """Return the strings of the list at a path, others left out."""
+    return tuple(item for item in items(obj, *path) if isinstance(item, str))
+
+
+# -- metadata -------------------------------------------------------------------------------------------------------
+
+
+def name_of(obj: object) -> str:
+    """metadata.name, or the empty string."""
+    return text(obj, "metadata", "name") or ""
+
+
+def namespace_of(obj: object) -> str:
+    """metadata.namespace, or the empty string."""
+    return text(obj, "metadata", "namespace") or ""
+
+
+def uid_of(obj: object) -> str:
+    """metadata.uid, or the empty string."""
+    return text(obj, "metadata", "uid") or ""
+
+
+def generation_of(obj: object) -> int:
+    """metadata.generation, or 0."""
+    return integer(obj, "metadata", "generation") or 0
+
+
+def annotation(obj: object, name: str) -> str | None:
+    """The value of an annotation, or None."""
+    return text(obj, "metadata", "annotations", name)
+
+
+def terminating(obj: object) -> bool:
+    """Whether deletion was asked for."""
+    return dig(obj, "metadata", "deletionTimestamp") is not None
+
+
+# -- AIMService -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRef:
+    """One entry of `spec.adapters`, with its place in the list."""
+
+    index: int
+    name: str
+    kind: str
+
+    @property
+    def path(self) -> str:
+        """Field path of the entry's name."""
+        return f"spec.adapters[{self.index}].name"
+
+
+def adapter_mode(service: object) -> AdapterMode:
+    """spec.adapterMode, `static` unless it says `dynamic`."""
+    return "dynamic" if dig(service, "spec", "adapterMode") == "dynamic" else "static"
+
+
+def adapter_refs(service: object) -> tuple[AdapterRef, ...]:
+    """The well-formed entries of spec.adapters in the user's order."""
+    return tuple(
+        AdapterRef(index, name, text(entry, "kind") or "AIMArtifact")
+        for index, entry in enumerate(items(service, "spec", "adapters"))
+        if (name := text(entry, "name"))
+    )
+
+
+def uses_adapters(service: object) -> bool:
+    """Whether the adapter contract applies: adapters are declared, or may be at any time (dynamic mode)."""
+    return adapter_mode(service) == "dynamic" or bool(adapter_refs(service))
+
+
+def profile_name(service: object) -> str | None:
+    """spec.profile.name: set means the profile pipeline."""
+    return text(service, "spec", "profile", "name")
+
+
+def uses_profile_pipeline(service: object) -> bool:
+    """`spec.profile` set → profile pipeline, otherwise template pipeline (contract, section 1)."""
+    return isinstance(dig(service, "spec", "profile"), Mapping)
+
+
+def runtime_config_name(obj: object) -> str:
+    """spec.runtimeConfigName, or `default`."""
+    return text(obj, "spec", "runtimeConfigName") or DEFAULT_RUNTIME_CONFIG
+
+
+def caching_mode(service: object) -> Literal["Shared", "Dedicated"]:
+    """The caching mode after its synonyms (contract, section 1.1)."""
+    mode = text(service, "spec", "caching", "mode") or "Shared"
+    return "Dedicated" if _CACHING_SYNONYMS.get(mode, mode) == "Dedicated" else "Shared"
+
+
+def paused(obj: object) -> bool:
+    """Whether reconciliation of this object is paused by annotation."""
+    return annotation(obj, ANNOTATION_PAUSED) == "true"
+
+
+# -- profiles -------------------------------------------------------------------------------------------------------
+
+
+def effective_features(profile: object, service: object) -> tuple[str, ...]:
+    """Profile's features united with the service's overrides, sorted (an override adds, never removes)."""
+    return tuple(
+        sorted({*strings(profile, "spec", "features"), *strings(service, "spec", "profileOverrides", "features")})
+    )
+
+
+def feature_token(features: Sequence[str]) -> str | None:
+    """The one token that rules: with both in the union `adapters` wins (contract, section 11)."""
+    for token in (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY):
+        if token in features:
+            return token
+    return None
+
+
+def model_sources(profile: object, service: object = None) -> Sequence[Any]:
+    """The effective model sources: an override replaces the profile's list."""
+    return items(service, "spec", "profileOverrides", "modelSources") or items(profile, "spec", "modelSources")
+
+
+# -- AIMArtifact ----------------------------------------------------------------------------------------------------
+
+
+def is_adapter(artifact: object) -> bool:
+    """spec.type is `adapter` (default `model`)."""
+    return text(artifact, "spec", "type") == "adapter"
+
+
+def declared_rank(artifact: object) -> int:
+    """spec.rank, 16 when absent (contract, section 1.3)."""
+    rank = integer(artifact, "spec", "rank")
+    return DEFAULT_RANK if rank is None else rank
+
+
+def adapter_path(artifact: object, name: str | None = None) -> str:
+    """The directory and served model id: the frozen status.adapterPath, else the artifact's name."""
+    return text(artifact, "status", "adapterPath") or name_of(artifact) or (name or "")
+
+
+def source_uri(artifact: object) -> str:
+    """spec.sourceUri, or the empty string."""
+    return text(artifact, "spec", "sourceUri") or ""
+
+
+def model_id(artifact_or_source: object) -> str | None:
+    """`modelId` of an artifact's spec or of a model source, else the id that its `hf://` source implies."""
+    holder = dig(artifact_or_source, "spec") if dig(artifact_or_source, "spec") is not None else artifact_or_source
+    return text(holder, "modelId") or source_model_id(dig(holder, "sourceUri"))
+
+
+def compatible_with(artifact: object) -> tuple[str, ...]:
+    """spec.compatibleWith (logical mode), empty when absent."""
+    return strings(artifact, "spec", "compatibleWith")
+
+
+def parent_artifact(artifact: object) -> str | None:
+    """spec.parentArtifact (exact mode), or None."""
+    return text(artifact, "spec", "parentArtifact")
+
+
+def condition(obj: object, kind: str) -> Json:
+    """The condition of that type, an empty object where there is none."""
+    for entry in items(obj, "status", "conditions"):
+        if dig(entry, "type") == kind:
+            return entry if isinstance(entry, Mapping) else EMPTY
+    return EMPTY
+
+
+def env_entries(obj: object, *path: str) -> Iterator[Json]:
+    """The well-formed entries of an env list."""
+    for entry in items(obj, *path):
+        if isinstance(entry, Mapping) and text(entry, "name"):
+            yield entry
