@@ -1,0 +1,53 @@
+"""Conditions whose transition times are true: they move with the status and with nothing else.
+
+Source: Kubernetes API conventions, "Typical status properties".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from api.view import Json, condition
+from reconcile.objects import timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition as it is computed: without time and generation."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+
+    @property
+    def true(self) -> bool:
+        """Whether the status is True."""
+        return self.status == "True"
+
+
+_MESSAGE_LIMIT = 32768  # the API server's own limit for a condition's message
+
+
+def render_conditions(
+    obj: Json, conditions: Iterable[Condition], *, generation: int, now: datetime
+) -> list[dict[str, Any]]:
+    """Return the list to store, sorted by type; a condition whose status did not change keeps its transition time."""
+    rendered = []
+    for new in sorted(conditions, key=lambda entry: entry.type):
+        old = condition(obj, new.type)
+        kept = old.get("lastTransitionTime") if old.get("status") == new.status else None
+        rendered.append(
+            {
+                "type": new.type,
+                "status": new.status,
+                "reason": new.reason,
+                "message": new.message[:_MESSAGE_LIMIT],
+                "observedGeneration": generation,
+                "lastTransitionTime": kept or timestamp(now),
+            }
+        )
+    return rendered

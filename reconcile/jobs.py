@@ -1,0 +1,290 @@
+"""Jobs as this project makes and reads them: one shape for all disk commands, one reading of how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from api.job_env import allowed_in_job, allowed_with_typed_s3
+from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
+from api.kinds import JOB, Kind
+from api.names import LABEL_ROLE
+from api.view import Json, dig, items, mapping, name_of, text, uid_of
+from reconcile.objects import managed_labels, merge_env, owner_reference, parse_timestamp
+from reconcile.settings import ReconcileSettings
+
+CONTAINER = "disk"
+_USER = 1000
+Phase = Literal["waiting", "running", "succeeded", "failed"]
+_BENIGN_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What is known of one Job.
+
+    `waiting`: no container runs yet, `blocked_by` tells why if it is more than starting up. `finished_at` is set, and
+    `result` is there if the container said how it ended, once it succeeded or failed.
+    """
+
+    name: str
+    uid: str
+    phase: Phase
+    key: str = ""  # stage key or sync key from the annotation
+    result: JobResult | None = None
+    blocked_by: str = ""
+    finished_at: datetime | None = None
+    terminating: bool = False
+    pod_ip: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended, well or badly."""
+        return self.phase in ("succeeded", "failed")
+
+
+def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
+    """Read a Job's state from the Job and its pods; a container's own result counts before the Job's conditions do."""
+    state = JobState(
+        name=name_of(job),
+        uid=uid_of(job),
+        phase="waiting",
+        key=text(job, "metadata", "annotations", key_annotation) or "",
+        terminating=dig(job, "metadata", "deletionTimestamp") is not None,
+    )
+    newest = sorted(pods, key=lambda pod: (text(pod, "metadata", "creationTimestamp") or "", name_of(pod)))
+    pod = newest[-1] if newest else None
+    container = _container_status(pod)
+    ended = mapping(container, "state", "terminated")
+    result = parse_termination_message(ended.get("message")) if ended else None
+    if result is not None:
+        return replace(
+            state,
+            phase="succeeded" if result.ok else "failed",
+            result=result,
+            finished_at=parse_timestamp(ended.get("finishedAt")),
+        )
+    for condition in items(job, "status", "conditions"):
+        if dig(condition, "status") != "True":
+            continue
+        at = parse_timestamp(dig(condition, "lastTransitionTime"))
+        if dig(condition, "type") == "Failed":
+            return replace(state, phase="failed", result=_unspoken(condition, ended), finished_at=at)
+        if dig(condition, "type") == "Complete":  # ended well, but the pod was gone before it was read
+            return replace(state, phase="succeeded", finished_at=at)
+    if dig(container, "state", "running") is not None:
+        return replace(state, phase="running", pod_ip=text(pod, "status", "podIP"))
+    return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+
+
+def _container_status(pod: Json | None) -> Json:
+    for status in items(pod, "status", "containerStatuses"):
+        if dig(status, "name") == CONTAINER:
+            return mapping(status)
+    return {}
+
+
+def _blocked_by(pod: Json | None, container: Json) -> str:
+    waiting = mapping(container, "state", "waiting")
+    reason = text(waiting, "reason") or ""
+    if reason not in _BENIGN_WAITING:
+        return f"{reason}: {text(waiting, 'message') or 'the container cannot start'}"
+    for condition in items(pod, "status", "conditions"):
+        if dig(condition, "type") == "PodScheduled" and dig(condition, "status") == "False":
+            return f"{text(condition, 'reason') or 'Unschedulable'}: {text(condition, 'message') or 'no node fits'}"
+    return ""
+
+
+def _unspoken(condition: Any, ended: Json) -> JobResult:
+    """Describe a failure of which the container itself said nothing: killed, evicted, past its deadline."""
+    reason = text(condition, "reason") or "JobFailed"
+    words = {
+        "DeadlineExceeded": ("JobDeadlineExceeded", "the Job ran past its deadline"),
+        "PodFailurePolicy": ("JobFailed", "the pod failed"),
+        "BackoffLimitExceeded": ("JobFailed", "the container ended without a word"),
+    }
+    stable, sentence = words.get(reason, ("JobFailed", text(condition, "message") or "the Job failed"))
+    if (code := dig(ended, "exitCode")) is not None:
+        sentence += f", exit code {code}"
+        if ended.get("reason") not in (None, "Error"):
+            sentence += f" ({ended['reason']})"
+    return JobResult(ok=False, reason=stable, message=sentence, retriable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How a Job reaches its source: plain env (by reference), and for a typed s3 block files and options."""
+
+    env: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+    mounts: tuple[dict[str, Any], ...] = ()
+    s3: S3Options = field(default_factory=S3Options)
+
+
+def job_credentials(config: Json, *env_lists: Any) -> Credentials:
+    """Return what a Job of this merged RuntimeConfig gets; later env lists win by name.
+
+    Only allowed names pass, whoever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
+    """
+    s3 = mapping(config, "artifact", "s3")
+    allowed = allowed_with_typed_s3 if s3 else allowed_in_job
+    env = merge_env(items(config, "env"), *env_lists)
+    kept = tuple(env[name] for name in sorted(env) if allowed(name))
+    return Credentials(env=kept) if not s3 else _typed_s3(s3, kept)
+
+
+def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> Credentials:
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+    options: dict[str, Any] = {
+        "s3_endpoint": text(s3, "endpoint"),
+        "s3_region": text(s3, "region"),
+        "s3_addressing_style": text(s3, "addressingStyle") or "auto",
+        "s3_signature_version": text(s3, "signatureVersion") or "auto",
+        "s3_auth": text(s3, "auth", "mode") or "chain",
+        "s3_insecure_skip_verify": dig(s3, "tls", "insecureSkipVerify") is True,
+    }
+    secret = mapping(s3, "auth", "credentialsSecretRef")
+    if options["s3_auth"] == "static" and text(secret, "name"):
+        keys = {
+            "accessKeyId": text(secret, "accessKeyIdKey") or "accessKeyId",
+            "secretAccessKey": text(secret, "secretAccessKeyKey") or "secretAccessKey",
+        }
+        if session := text(secret, "sessionTokenKey"):
+            keys["sessionToken"] = session
+        volumes.append(_secret_volume("s3-credentials", secret["name"], keys))
+        options["s3_credentials_dir"] = f"{CREDENTIALS_MOUNT}/s3"
+        mounts.append({"name": "s3-credentials", "mountPath": options["s3_credentials_dir"], "readOnly": True})
+    bundle = mapping(s3, "tls", "caBundleRef")
+    if text(bundle, "name") and text(bundle, "key"):
+        volumes.append(_bundle_volume(bundle))
+        mounts.append({"name": "s3-ca", "mountPath": f"{CREDENTIALS_MOUNT}/s3-ca", "readOnly": True})
+        options["s3_ca_file"] = f"{CREDENTIALS_MOUNT}/s3-ca/ca.crt"
+    return Credentials(env=env, volumes=tuple(volumes), mounts=tuple(mounts), s3=S3Options(**options))
+
+
+def _secret_volume(volume: str, secret: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    entries = [{"key": key, "path": path} for path, key in keys.items()]
+    return {"name": volume, "secret": {"secretName": secret, "items": entries, "defaultMode": 0o440}}
+
+
+def _bundle_volume(bundle: Json) -> dict[str, Any]:
+    entries = [{"key": bundle["key"], "path": "ca.crt"}]
+    if bundle.get("kind") == "Secret":
+        return {"name": "s3-ca", "secret": {"secretName": bundle["name"], "items": entries, "defaultMode": 0o440}}
+    return {"name": "s3-ca", "configMap": {"name": bundle["name"], "items": entries}}
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """All that one Job differs in from another."""
+
+    name: str
+    namespace: str
+    role: str
+    owner_kind: Kind
+    owner: Json
+    command: str  # the `aim-adapters disk` sub-command
+    args: Sequence[str]
+    key_annotation: str
+    key: str
+    deadline: timedelta
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    claims: tuple[tuple[str, str, str, str | None, bool], ...] = ()
+    credentials: Credentials = field(default_factory=Credentials)
+    image: str | None = None
+    pull_secrets: Sequence[Any] = ()
+    progress: bool = False
+
+
+def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
+    """Return the Job: non-root, read-only root, no token, one attempt (the controller owns retries).
+
+    Source: contract, section 6.4 "Job pods" and section 11 "Numbers".
+    """
+    labels = managed_labels(**{LABEL_ROLE: plan.role, **plan.labels})
+    return {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.kind,
+        "metadata": {
+            "name": plan.name,
+            "namespace": plan.namespace,
+            "labels": labels,
+            "annotations": {plan.key_annotation: plan.key},
+            "ownerReferences": [owner_reference(plan.owner_kind, plan.owner)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": int(plan.deadline.total_seconds()),
+            "ttlSecondsAfterFinished": int(settings.job_ttl.total_seconds()),
+            "podFailurePolicy": {
+                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            },
+            "template": {"metadata": {"labels": labels}, "spec": _pod_spec(plan, settings)},
+        },
+    }
+
+
+def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a volume of the pod's own
+    for volume, claim, path, sub_path, read_only in plan.claims:
+        source: dict[str, Any] = {"claimName": claim}
+        mount: dict[str, Any] = {"name": volume, "mountPath": path}
+        if read_only:
+            source["readOnly"] = mount["readOnly"] = True
+        if sub_path:
+            mount["subPath"] = sub_path
+        volumes.append({"name": volume, "persistentVolumeClaim": source})
+        mounts.append(mount)
+    credentials = plan.credentials
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": plan.image or settings.image,
+                "imagePullPolicy": settings.image_pull_policy,
+                "args": ["disk", plan.command, *plan.args],
+                "env": [*credentials.env, {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "128Mi"},
+                    "limits": {"memory": "1Gi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [*mounts, *credentials.mounts],
+            }
+        ],
+        "volumes": [*volumes, *credentials.volumes],
+    }
+    if plan.progress:
+        spec["containers"][0]["ports"] = [{"name": "progress", "containerPort": settings.progress_port}]
+    if plan.pull_secrets:
+        spec["imagePullSecrets"] = [dict(secret) for secret in plan.pull_secrets if isinstance(secret, Mapping)]
+    return spec
+
+
+def retry_at(failed_at: datetime, attempts: int, settings: ReconcileSettings, retry_after: int | None) -> datetime:
+    """Return when a failed Job is tried again: a delay that doubles up to a bound; the source may ask for more.
+
+    Source: contract, section 6.3: 1 min doubling to 1 h, counted from the end of the failed Job.
+    """
+    doublings = min(max(attempts - 1, 0), 30)  # far beyond any limit already
+    delay: timedelta = min(settings.retry_base * (1 << doublings), settings.retry_limit)
+    return failed_at + max(delay, timedelta(seconds=min(retry_after or 0, 3600)))

@@ -1,0 +1,161 @@
+"""Small pure operations on Kubernetes objects that every kind needs: ownership, comparison, patches, quantities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from math import ceil
+from typing import Any
+
+from api.kinds import Kind
+from api.names import FIELD_OWNER, LABEL_MANAGED_BY
+from api.view import Json, name_of, uid_of
+
+_QUANTITY = re.compile(r"^([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
+_FACTORS = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+GIB = 2**30
+
+
+def owner_reference(kind: Kind, owner: Json, *, controller: bool = True) -> dict[str, Any]:
+    """Return an owner reference that lets the garbage collector collect the child; it never blocks a deletion."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+        "controller": controller,
+        "blockOwnerDeletion": False,
+    }
+
+
+def owned_by(obj: Json, owner: Json) -> bool:
+    """Whether one of the object's owner references names this very owner (by UID)."""
+    references = obj.get("metadata", {}).get("ownerReferences") or ()
+    return any(reference.get("uid") == uid_of(owner) for reference in references)
+
+
+def managed_labels(**labels: str | None) -> dict[str, str]:
+    """Return our labels; keys are given by the caller, values that are no label value are left out."""
+    return {LABEL_MANAGED_BY: FIELD_OWNER} | {key: value for key, value in labels.items() if value}
+
+
+_LABEL_VALUE = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
+
+
+def label_value(value: str) -> str | None:
+    """Return the value when the API server takes it as a label's, else None."""
+    return value if _LABEL_VALUE.match(value) else None
+
+
+def parse_quantity(value: object) -> Decimal | None:
+    """Return a Kubernetes quantity as a number, or None when it is none.
+
+    Source: Kubernetes API, `resource.Quantity`.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return Decimal(str(value))
+    match = _QUANTITY.match(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    try:
+        return Decimal(match[1]) * _FACTORS.get(match[2] or "", Decimal(1))
+    except InvalidOperation:  # an exponent beyond what Decimal holds
+        return None
+
+
+def whole_gibibytes(size_bytes: Decimal, headroom_percent: int) -> str:
+    """Return a claim's size: the bytes plus headroom, rounded up to whole Gi (contract, section 1.3)."""
+    return f"{max(1, ceil(size_bytes * (100 + headroom_percent) / 100 / GIB))}Gi"
+
+
+def covers(live: object, desired: object) -> bool:
+    """Whether the live value already says all that the desired one says, so that applying it would change nothing.
+
+    Mappings may have more keys than desired (the API server and others default fields); lists must agree in length and
+    entry by entry; numbers and quantities are compared by value (`49152Mi` covers `48Gi`).
+    """
+    if isinstance(desired, Mapping):
+        return isinstance(live, Mapping) and all(
+            key in live and covers(live[key], value) if value is not None else live.get(key) is None
+            for key, value in desired.items()
+        )
+    if isinstance(desired, list):
+        return (
+            isinstance(live, list)
+            and len(live) == len(desired)
+            and all(covers(left, right) for left, right in zip(live, desired, strict=True))
+        )
+    if live == desired and isinstance(live, bool) == isinstance(desired, bool):
+        return True
+    left, right = parse_quantity(live), parse_quantity(desired)
+    return left is not None and left == right
+
+
+def merge_patch(old: Json, new: Json) -> dict[str, Any]:
+    """Return the JSON merge patch (RFC 7386) that turns `old` into `new`; empty when they agree."""
+    patch: dict[str, Any] = {}
+    for key in old.keys() | new.keys():
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            if nested := merge_patch(before, after):
+                patch[key] = nested
+        else:
+            patch[key] = after
+    return patch
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a copy without null members: what the API server would store."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def timestamp(moment: datetime) -> str:
+    """Format a UTC time as the API server does (RFC 3339, whole seconds)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(value: object) -> datetime | None:
+    """Read an RFC 3339 time, or None when it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def merge_env(*lists: Any) -> dict[str, dict[str, Any]]:
+    """Merge env lists by name, a later list wins; returns name → entry."""
+    merged: dict[str, dict[str, Any]] = {}
+    for entries in lists:
+        for entry in entries or ():
+            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
+                merged[entry["name"]] = dict(entry)
+    return merged

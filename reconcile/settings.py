@@ -1,0 +1,35 @@
+"""What the reconciler may be told: durations, images and defaults (contract, section 11, "Numbers")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileSettings:
+    """Plain values for the pure core; `app.settings` fills them from flags, file and environment."""
+
+    image: str = "aim-adapters:dev"  # of the Jobs: the same as the controller's own
+    image_pull_policy: str = "IfNotPresent"
+    refresh_interval: timedelta = timedelta(seconds=30)  # AIM_ADAPTER_REFRESH_INTERVAL, at least 5 s
+    reaper_period: timedelta = timedelta(minutes=15)
+    reaper_idle_period: timedelta = timedelta(days=1)
+    reaper_subtree_skew: timedelta = timedelta(minutes=2)
+    scratch_guard: timedelta = timedelta(minutes=30)
+    unload_grace: timedelta = timedelta(minutes=10)
+    claim_bind_timeout: timedelta = timedelta(minutes=2)
+    retry_base: timedelta = timedelta(minutes=1)
+    retry_limit: timedelta = timedelta(hours=1)
+    staging_deadline: timedelta = timedelta(hours=2)
+    fetch_deadline: timedelta = timedelta(hours=24)
+    job_ttl: timedelta = timedelta(hours=1)  # a net only: finished Jobs are deleted once recorded
+    deployment_mode: str = "Standard"
+    max_surge: int = 0
+    max_unavailable: int = 1
+    security_profile: Literal["baseline", "restricted"] = "baseline"
+    strict_base: bool = False
+    allow_pickle: bool = True
+    allow_link_local: bool = False
+    progress_port: int = 8088
