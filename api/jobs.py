@@ -79,6 +79,7 @@ class StageSpec(JobSpec, S3Options):
         False  # changed content under a live name: move the old away, keep the new in scratch for later
     )
     progress_port: int = 0  # 0: no progress server
+    allow_link_local: bool = False  # endpoints on link-local and metadata addresses are refused otherwise
 
 
 class SyncSpec(JobSpec):
@@ -116,6 +117,8 @@ class FetchSpec(JobSpec, S3Options):
     include: list[str] = Field(default_factory=list)
     exclude: list[str] = Field(default_factory=list)
     progress_port: int = 0
+    measure: bool = False  # only find out how many bytes would be fetched: result.sizeBytes, no claim is mounted
+    allow_link_local: bool = False
 
 
 class Note(BaseModel):

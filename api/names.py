@@ -22,11 +22,14 @@ LABEL_PRECISION = f"{AIM_GROUP}/precision"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 ANNOTATION_STAGE_KEY = f"{AIM_GROUP}/stage-key"
+ANNOTATION_ATTEMPT = f"{AIM_GROUP}/attempt"
+ANNOTATION_FETCH_KEY = f"{AIM_GROUP}/fetch-key"
 ANNOTATION_SYNC_KEY = f"{AIM_GROUP}/sync-key"
 ANNOTATION_PIPELINE = f"{AIM_GROUP}/reconciler-pipeline"
 ANNOTATION_PAUSED = f"{AIM_GROUP}/reconciliation-paused"
 ANNOTATION_RETRY_STAGING = f"{AIM_GROUP}/retry-staging"
 ANNOTATION_RESTAGE = f"{AIM_GROUP}/restage"
+ANNOTATION_REAP = f"{AIM_GROUP}/reap"  # `dry-run` or any other new value: sweep the adapter disk now
 ANNOTATION_MODEL_ID = f"{AIM_GROUP}/model-id"
 ANNOTATION_RUNTIME_PROFILE = f"{AIM_GROUP}/runtime-profile"
 
@@ -106,3 +109,8 @@ def stage_key(artifact_uid: str, source_uri: str, service_uid: str, path: str, c
 def sync_key(service_uid: str, paths: list[str], claim: str, claim_uid: str) -> str:
     """Return the key of one subtree sync: the declared set and the disk binding (contract, section 6.1)."""
     return short_hash("sync", service_uid, *sorted(paths), claim, claim_uid, length=16)
+
+
+def fetch_key(artifact_uid: str, source_uri: str, claim_uid: str) -> str:
+    """Return the key under which the outcome of a base model's download is recorded."""
+    return short_hash("fetch", artifact_uid, source_uri, claim_uid, length=16)

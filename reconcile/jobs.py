@@ -10,7 +10,7 @@ from typing import Any, Literal
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
-from api.names import LABEL_ROLE
+from api.names import ANNOTATION_ATTEMPT, LABEL_ROLE
 from api.view import Json, dig, items, mapping, name_of, text, uid_of
 from reconcile.objects import managed_labels, merge_env, owner_reference, parse_timestamp
 from reconcile.settings import ReconcileSettings
@@ -33,6 +33,7 @@ class JobState:
     uid: str
     phase: Phase
     key: str = ""  # stage key or sync key from the annotation
+    attempt: int = 1
     result: JobResult | None = None
     blocked_by: str = ""
     finished_at: datetime | None = None
@@ -52,6 +53,7 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
         uid=uid_of(job),
         phase="waiting",
         key=text(job, "metadata", "annotations", key_annotation) or "",
+        attempt=_attempt(job),
         terminating=dig(job, "metadata", "deletionTimestamp") is not None,
     )
     newest = sorted(pods, key=lambda pod: (text(pod, "metadata", "creationTimestamp") or "", name_of(pod)))
@@ -77,6 +79,11 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
     if dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+
+
+def _attempt(job: Json) -> int:
+    written = text(job, "metadata", "annotations", ANNOTATION_ATTEMPT) or ""
+    return int(written) if written.isascii() and written.isdecimal() else 1
 
 
 def _container_status(pod: Json | None) -> Json:
@@ -191,6 +198,7 @@ class JobPlan:
     key_annotation: str
     key: str
     deadline: timedelta
+    attempt: int = 1
     labels: Mapping[str, str | None] = field(default_factory=dict)
     claims: tuple[tuple[str, str, str, str | None, bool], ...] = ()
     credentials: Credentials = field(default_factory=Credentials)
@@ -212,7 +220,7 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
             "name": plan.name,
             "namespace": plan.namespace,
             "labels": labels,
-            "annotations": {plan.key_annotation: plan.key},
+            "annotations": {plan.key_annotation: plan.key, ANNOTATION_ATTEMPT: str(plan.attempt)},
             "ownerReferences": [owner_reference(plan.owner_kind, plan.owner)],
         },
         "spec": {

@@ -1,0 +1,199 @@
+"""The objects that an AIMArtifact leads to: two claims, the download Job, the reaper Job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from api.jobs import CACHE_MOUNT, DISK_MOUNT, FetchSpec, ReapSpec
+from api.kinds import AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM
+from api.names import (
+    ANNOTATION_FETCH_KEY,
+    LABEL_ARTIFACT,
+    LABEL_ROLE,
+    ROLE_ADAPTER_DISK,
+    ROLE_FETCH,
+    ROLE_MODEL_CACHE,
+    ROLE_REAPER,
+    derive_name,
+    short_hash,
+)
+from api.view import Json, integer, items, mapping, model_id, name_of, namespace_of, source_uri, strings, text, uid_of
+from reconcile.jobs import JobPlan, job_credentials, render_job
+from reconcile.objects import label_value, managed_labels, owner_reference, parse_quantity, whole_gibibytes
+from reconcile.settings import ReconcileSettings
+
+DEFAULT_ADAPTER_DISK_SIZE = "50Gi"
+DEFAULT_HEADROOM_PERCENT = 10
+
+
+def cache_claim_name(artifact: Json) -> str:
+    """Name of the base model's cache claim."""
+    return derive_name(name_of(artifact), "cache", uid_of(artifact))
+
+
+def disk_claim_name(artifact: Json) -> str:
+    """Name of the adapter disk claim: from the artifact's UID, so that a recreated artifact has another disk."""
+    return derive_name(name_of(artifact), "adapters", uid_of(artifact))
+
+
+def headroom_percent(config: Json) -> int:
+    """storage.pvcHeadroomPercent, else the deprecated top-level one, else 10."""
+    for value in (integer(config, "storage", "pvcHeadroomPercent"), integer(config, "pvcHeadroomPercent")):
+        if value is not None:
+            return max(0, value)
+    return DEFAULT_HEADROOM_PERCENT
+
+
+def cache_storage_class(artifact: Json, config: Json) -> str | None:
+    """Class of the cache claim: artifact, RuntimeConfig, deprecated RuntimeConfig field, cluster default (None)."""
+    return (
+        text(artifact, "spec", "storageClassName")
+        or text(config, "storage", "defaultStorageClassName")
+        or text(config, "defaultStorageClassName")
+    )
+
+
+def disk_storage_class(artifact: Json, config: Json) -> str | None:
+    """Class of the adapter disk (contract, section 1.3): artifact, adapterDisk's own, default, cluster default (None)."""
+    return (
+        text(artifact, "spec", "adapterDisk", "storageClassName")
+        or text(config, "storage", "adapterDiskStorageClassName")
+        or text(config, "storage", "defaultStorageClassName")
+        or text(config, "defaultStorageClassName")
+    )
+
+
+def disk_size(artifact: Json, config: Json) -> str:
+    """Size of the adapter disk: artifact, RuntimeConfig, 50Gi."""
+    for value in (
+        mapping(artifact, "spec", "adapterDisk").get("size"),
+        mapping(config, "storage").get("adapterDiskSize"),
+    ):
+        if parse_quantity(value):
+            return str(value)
+    return DEFAULT_ADAPTER_DISK_SIZE
+
+
+def render_cache_claim(artifact: Json, config: Json, size_bytes: Decimal) -> dict[str, Any]:
+    """Return the claim for the base model's files: ReadWriteMany, size with headroom, whole Gi."""
+    return _claim(
+        artifact,
+        cache_claim_name(artifact),
+        ROLE_MODEL_CACHE,
+        whole_gibibytes(size_bytes, headroom_percent(config)),
+        cache_storage_class(artifact, config),
+    )
+
+
+def render_disk_claim(artifact: Json, config: Json) -> dict[str, Any]:
+    """Return the claim for the adapter disk: ReadWriteMany, owned by the base artifact."""
+    return _claim(
+        artifact,
+        disk_claim_name(artifact),
+        ROLE_ADAPTER_DISK,
+        disk_size(artifact, config),
+        disk_storage_class(artifact, config),
+    )
+
+
+def _claim(artifact: Json, name: str, role: str, size: str, storage_class: str | None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    return {
+        "apiVersion": PERSISTENT_VOLUME_CLAIM.api_version,
+        "kind": PERSISTENT_VOLUME_CLAIM.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace_of(artifact),
+            "labels": managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(name_of(artifact))}),
+            "ownerReferences": [owner_reference(AIM_ARTIFACT, artifact)],
+        },
+        "spec": spec,
+    }
+
+
+def render_fetch_job(
+    artifact: Json,
+    config: Json,
+    env: Sequence[Any],
+    *,
+    key: str,
+    attempt: int,
+    claim: str | None,
+    settings: ReconcileSettings,
+) -> dict[str, Any]:
+    """Return the Job that downloads a base model into its claim; without a claim it only measures the source."""
+    credentials = job_credentials(config, env, items(artifact, "spec", "env"))
+    # unset: files in subfolders are left out by the command itself (interface facts, section 2)
+    filters = mapping(artifact, "spec", "downloadFilter") or mapping(config, "storage", "downloadFilter")
+    spec = FetchSpec(
+        **credentials.s3.model_dump(),
+        cache=CACHE_MOUNT,
+        namespace=namespace_of(artifact),
+        artifact=name_of(artifact),
+        artifact_uid=uid_of(artifact),
+        source_uri=source_uri(artifact),
+        model_id=model_id(artifact),
+        include=list(strings(filters, "include")),
+        exclude=list(strings(filters, "exclude")),
+        progress_port=settings.progress_port,
+        measure=claim is None,
+        allow_link_local=settings.allow_link_local,
+    )
+    plan = JobPlan(
+        name=derive_name(name_of(artifact), "fetch" if claim else "measure", key, str(attempt)),
+        namespace=namespace_of(artifact),
+        role=ROLE_FETCH,
+        owner_kind=AIM_ARTIFACT,
+        owner=artifact,
+        command="fetch",
+        args=spec.to_args(),
+        key_annotation=ANNOTATION_FETCH_KEY,
+        key=key,
+        attempt=attempt,
+        deadline=settings.fetch_deadline,
+        labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
+        claims=(("cache", claim, CACHE_MOUNT, None, False),) if claim else (),
+        credentials=credentials,
+        image=text(artifact, "spec", "modelDownloadImage") or text(config, "artifact", "modelDownloadImage"),
+        pull_secrets=items(artifact, "spec", "imagePullSecrets") or items(config, "imagePullSecrets"),
+        progress=True,
+    )
+    return render_job(plan, settings)
+
+
+def render_reaper_job(
+    artifact: Json, claim: str, live: Sequence[str], listed_at: datetime, *, dry_run: bool, settings: ReconcileSettings
+) -> dict[str, Any]:
+    """Return the Job that sweeps the artifact's adapter disk.
+
+    Args: `live`: UIDs of all AIMServices of the namespace, read completely at or after `listed_at`.
+    """
+    spec = ReapSpec(
+        disk=DISK_MOUNT,
+        listed_at=listed_at.timestamp(),
+        live=sorted(live),
+        scratch_guard_seconds=int(settings.scratch_guard.total_seconds()),
+        subtree_skew_seconds=int(settings.reaper_subtree_skew.total_seconds()),
+        dry_run=dry_run,
+    )
+    key = short_hash("reap", uid_of(artifact), str(listed_at.timestamp()), str(dry_run), length=16)
+    plan = JobPlan(
+        name=derive_name(name_of(artifact), "reaper", key),
+        namespace=namespace_of(artifact),
+        role=ROLE_REAPER,
+        owner_kind=AIM_ARTIFACT,
+        owner=artifact,
+        command="reap",
+        args=spec.to_args(),
+        key_annotation=ANNOTATION_FETCH_KEY,
+        key=key,
+        deadline=settings.staging_deadline,
+        labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
+        claims=(("adapter-disk", claim, DISK_MOUNT, None, False),),
+    )
+    return render_job(plan, settings)

@@ -1,0 +1,53 @@
+"""What one pass wants of the world: the answer of every `decide`, carried out by `reconcile.shell`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from api.kinds import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """An object to delete: this very one (by UID), its children in the background."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventNote:
+    """An event on the object that the pass is about."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Desired objects, status and events of one pass, carried out in the order of the fields.
+
+    `apply`: whole desired objects, applied server-side only where the live one does not say all that already;
+    `create`: objects that are never changed after creation (Jobs, claims); `status`: the whole desired status;
+    `delete`: carried out only after the status was stored (a finished Job goes once its outcome is recorded);
+    `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends).
+    """
+
+    apply: tuple[tuple[Kind, Mapping[str, Any]], ...] = ()
+    create: tuple[tuple[Kind, Mapping[str, Any]], ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    delete: tuple[Delete, ...] = ()
+    events: tuple[EventNote, ...] = ()
+    recheck_after: timedelta | None = None
+
+
+def sooner(*moments: timedelta | None) -> timedelta | None:
+    """Return the shortest of the given durations, or None when there is none; never below a second."""
+    known = [moment for moment in moments if moment is not None]
+    return max(min(known), timedelta(seconds=1)) if known else None
