@@ -1,0 +1,133 @@
+"""The LoRA rank ceiling: what the container starts with, and who may not be served under it (contract, section 5)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from api.names import DEFAULT_MAX_RANK, RANK_CEILINGS
+from api.view import adapter_mode, adapter_refs, declared_rank, integer, is_adapter
+from rules.resolve import ArtifactState, MergedRuntimeConfig, Unreadable
+
+HIGHEST_RANK = RANK_CEILINGS[-1]
+ORIGIN_SERVICE = "spec.adapterRuntime.maxRank"
+ORIGIN_BUILT_IN = "built-in default"
+ORIGIN_STATIC = "largest declared rank"
+ORIGIN_REPORTED = "status.adapterMaxRank"
+SUPPORTED_RANKS = ", ".join(str(rank) for rank in RANK_CEILINGS)
+
+
+def round_up(rank: int) -> int | None:
+    """Return the smallest supported ceiling that holds a rank, or None above 512."""
+    place = bisect_left(RANK_CEILINGS, rank)
+    return RANK_CEILINGS[place] if place < len(RANK_CEILINGS) else None
+
+
+def static_ceiling(ranks: Iterable[int], floor: int | None = None) -> int | None:
+    """Return the ceiling of a static service: the largest rank rounded up, never below `floor`.
+
+    Ranks above 512 do not count (their adapters are refused). None: nothing is known to hold.
+    """
+    known = [rounded for rank in ranks if (rounded := round_up(rank)) is not None]
+    if floor is not None:
+        known.append(floor)
+    return max(known, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What is asked for, and who asks: `value` None means that it cannot be read."""
+
+    value: int | None
+    origin: str
+
+    @property
+    def supported(self) -> bool:
+        """Whether an engine can start with it."""
+        return self.value in RANK_CEILINGS
+
+
+def dynamic_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
+    """Return the asked ceiling of a dynamic service: service, namespace and cluster RuntimeConfig, 32; first wins."""
+    own = integer(service, "spec", "adapterRuntime", "maxRank")
+    if own is not None:
+        return Ceiling(own, ORIGIN_SERVICE)
+    if not config.readable:
+        return Ceiling(None, "")
+    value, origin = config.value("adapterRuntime", "maxRank")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Ceiling(value, origin)
+    return Ceiling(DEFAULT_MAX_RANK, ORIGIN_BUILT_IN)
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingDecision:
+    """The ceiling that holds, and the one that is asked for.
+
+    `value` goes to status.adapterMaxRank and AIM_ADAPTER_MAX_RANK; None: none is needed or none is known yet.
+    `asked` is what adapters are judged against; its value is None when nothing may be judged.
+    `deferred`: the asked one is lower and waits for `unresolved` adapters. `invalid_because`: adapters whose rank the
+    asked one cannot hold, so that a lower one is not taken.
+    """
+
+    value: int | None
+    origin: str
+    asked: Ceiling
+    deferred: bool = False
+    invalid_because: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> bool:
+        """Whether adapters can be compared with a ceiling at all."""
+        return self.asked.value is not None
+
+
+def decide_ceiling(
+    service: object, config: MergedRuntimeConfig, artifacts: Mapping[str, ArtifactState], reported: int | None
+) -> CeilingDecision:
+    """Decide the ceiling of a service.
+
+    Args: `artifacts` by declared name (None: missing); `reported` is status.adapterMaxRank, the last valid one.
+    Source: contract, section 5.
+    """
+    names = {ref.name for ref in adapter_refs(service)}
+    unresolved = tuple(sorted(name for name in names if not _readable(artifacts.get(name))))
+    ranks = {
+        name: declared_rank(artifact)
+        for name in sorted(names)
+        if _readable(artifact := artifacts.get(name)) and is_adapter(artifact)
+    }
+    if adapter_mode(service) == "static":
+        return _decide_static(ranks, unresolved, reported)
+    return _decide_dynamic(dynamic_ceiling(service, config), ranks, unresolved, reported)
+
+
+def _readable(artifact: ArtifactState) -> bool:
+    return artifact is not None and not isinstance(artifact, Unreadable)
+
+
+def _decide_static(ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None) -> CeilingDecision:
+    asked = Ceiling(HIGHEST_RANK, "highest supported rank")
+    too_high = tuple(name for name, rank in ranks.items() if rank > HIGHEST_RANK)
+    if not ranks and not unresolved:
+        return CeilingDecision(None, ORIGIN_STATIC, asked)
+    keep = bool(unresolved or too_high)
+    value = static_ceiling(ranks.values(), reported if keep else None)
+    origin = ORIGIN_REPORTED if keep and value == reported and value is not None else ORIGIN_STATIC
+    return CeilingDecision(value, origin, asked, invalid_because=too_high, unresolved=unresolved)
+
+
+def _decide_dynamic(
+    asked: Ceiling, ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None
+) -> CeilingDecision:
+    if asked.value is None or not asked.supported:  # unreadable, or nothing that an engine takes: keep, judge nothing
+        unread = Ceiling(None, asked.origin)
+        return CeilingDecision(reported, ORIGIN_REPORTED if reported else "", unread, unresolved=unresolved)
+    too_high = tuple(name for name, rank in ranks.items() if rank > asked.value)
+    lower = reported is not None and asked.value < reported
+    deferred = lower and bool(unresolved)
+    if lower and (too_high or unresolved):
+        return CeilingDecision(reported, ORIGIN_REPORTED, asked, deferred, too_high, unresolved)
+    return CeilingDecision(asked.value, asked.origin, asked, deferred, too_high, unresolved)

@@ -1,0 +1,474 @@
+"""What a service refers to, resolved in one way for admission, reconciler and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal
+
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_MODEL,
+    AIM_CLUSTER_PROFILE,
+    AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_CLUSTER_SERVICE_TEMPLATE,
+    AIM_MODEL,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
+    Kind,
+)
+from api.names import DEFAULT_RUNTIME_CONFIG
+from api.view import (
+    EMPTY,
+    Json,
+    adapter_refs,
+    dig,
+    effective_features,
+    items,
+    mapping,
+    model_id,
+    model_sources,
+    name_of,
+    namespace_of,
+    profile_name,
+    runtime_config_name,
+    source_uri,
+    terminating,
+    text,
+    uid_of,
+    uses_profile_pipeline,
+)
+from rules.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The address of an object that a conclusion rests on, whether it exists or not."""
+
+    kind: Kind
+    namespace: str | None  # None: a cluster kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A reference that leads to an object."""
+
+    kind: Kind
+    obj: Json
+    looked_at: tuple[Ref, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return name_of(self.obj)
+
+    @property
+    def scope(self) -> Literal["Namespace", "Cluster"]:
+        """Where it was found, in the words of the status fields."""
+        return "Namespace" if self.kind.namespaced else "Cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A reference that leads nowhere: every place where the object could be was read."""
+
+    name: str
+    kinds: tuple[Kind, ...] = ()
+    looked_at: tuple[Ref, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A reference that nothing is known about: a place where the object could be was not readable."""
+
+    name: str
+    looked_at: tuple[Ref, ...] = ()
+
+
+Reference = Resolved | Missing | Unknown
+
+
+class Unreadable(Enum):
+    """The state of an object that could not be read (absence would mean nothing)."""
+
+    UNREADABLE = "unreadable"
+
+
+UNREADABLE = Unreadable.UNREADABLE
+ArtifactState = Json | None | Unreadable  # None: it does not exist
+
+
+def lookup(world: World, kinds: Sequence[Kind], namespace: str, name: str) -> Reference:
+    """Return the first object of that name: kinds in order, namespaced ones in `namespace`.
+
+    An object of a later kind is no answer while an earlier kind could not be read: that one might win.
+    """
+    looked: list[Ref] = []
+    for kind in kinds:
+        place = namespace if kind.namespaced else None
+        looked.append(Ref(kind, place, name))
+        obj = world.get(kind, place, name)
+        if obj is not None:
+            return Resolved(kind, obj, tuple(looked))
+        if not world.knows(kind):
+            return Unknown(name, tuple(looked))
+    return Missing(name, tuple(kinds), tuple(looked))
+
+
+# -- profile --------------------------------------------------------------------------------------------------------
+
+_PROFILE_KINDS = (AIM_PROFILE, AIM_CLUSTER_PROFILE)
+_OVERRIDDEN = ("acceleratorModel", "acceleratorVendor", "acceleratorCount", "acceleratorPartitioningMode")
+
+
+def resolve_profile(world: World, service: object) -> Reference | None:
+    """Return the profile that a service names: its namespace's first, then the cluster's. None: it names none."""
+    name = profile_name(service)
+    return None if name is None else lookup(world, _PROFILE_KINDS, namespace_of(service), name)
+
+
+def effective_profile(profile: object, service: object) -> dict[str, Any]:
+    """Return the profile's spec with the service's `profileOverrides` applied.
+
+    `features` unite, `modelSources` and the accelerator fields replace, `containerEnv` merges by name, `engineEnv` by
+    key, `engineArgs` shallowly by key. Neither argument is changed; what no override touches is shared, not copied.
+    Source: interface facts, section 1; contract, sections 1.1 and 11.
+    """
+    spec = dict(mapping(profile, "spec"))
+    overrides = mapping(service, "spec", "profileOverrides")
+    features = effective_features(profile, service)
+    if features:
+        spec["features"] = list(features)
+    sources = model_sources(profile, service)
+    if sources:
+        spec["modelSources"] = list(sources)
+    for key in _OVERRIDDEN:
+        if overrides.get(key) is not None:
+            spec[key] = overrides[key]
+    container_env = merge_env(items(profile, "spec", "containerEnv"), items(overrides, "containerEnv"))
+    if container_env:
+        spec["containerEnv"] = container_env
+    for key in ("engineEnv", "engineArgs"):
+        merged = {**mapping(profile, "spec", key), **mapping(overrides, key)}
+        if merged:
+            spec[key] = merged
+    return spec
+
+
+def merge_env(*lists: Iterable[object]) -> list[Json]:
+    """Return the entries of several env lists, one per name: a later list wins, the first place is kept."""
+    merged: dict[str, Json] = {}
+    for entries in lists:
+        for entry in entries:
+            name = text(entry, "name")
+            if name is not None and isinstance(entry, Mapping):
+                merged[name] = entry
+    return list(merged.values())
+
+
+# -- RuntimeConfig --------------------------------------------------------------------------------------------------
+
+# Blocks that make sense only as a whole: half of one and half of another would send one's secret by the other's rules.
+_WHOLE_BLOCKS = frozenset({("artifact", "s3", "auth"), ("artifact", "s3", "tls")})
+_DEPRECATED_TOP_LEVEL = ("defaultStorageClassName", "pvcHeadroomPercent")
+
+
+@dataclass(frozen=True)
+class MergedRuntimeConfig:
+    """The namespace's RuntimeConfig of a name over the cluster's, field by field (interface facts, section 3)."""
+
+    name: str
+    namespaced: Json | None  # the AIMRuntimeConfig, as read
+    cluster: Json | None  # the AIMClusterRuntimeConfig, as read
+    readable: bool = True  # False: a place where it could be was not read; absence means nothing
+    looked_at: tuple[Ref, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is one at all."""
+        return self.namespaced is not None or self.cluster is not None
+
+    @property
+    def scope(self) -> Literal["Namespace", "Cluster", "Merged"] | None:
+        """Where it comes from, in the words of the status fields; None when there is none."""
+        if self.namespaced is not None:
+            return "Merged" if self.cluster is not None else "Namespace"
+        return "Cluster" if self.cluster is not None else None
+
+    def value(self, *path: str) -> tuple[Any, str]:
+        """Return a field's value and its origin (`AIMRuntimeConfig "default"`), or (None, "")."""
+        for obj, kind in ((self.namespaced, AIM_RUNTIME_CONFIG), (self.cluster, AIM_CLUSTER_RUNTIME_CONFIG)):
+            found = dig(obj, "spec", *path)
+            if found is not None:
+                return found, f'{kind.kind} "{self.name}"'
+        return None, ""
+
+    @cached_property
+    def spec(self) -> Json:
+        """The merged spec; the deprecated top-level fields count where `storage` says nothing."""
+        merged = _merged_block(mapping(self.cluster, "spec"), mapping(self.namespaced, "spec"), ())
+        storage = dict(mapping(merged, "storage"))
+        for key in _DEPRECATED_TOP_LEVEL:
+            if storage.get(key) is None and merged.get(key) is not None:
+                storage[key] = merged[key]
+        if storage:
+            merged["storage"] = storage
+        return merged
+
+
+def resolve_runtime_config(
+    world: World, namespace: str, name: str = DEFAULT_RUNTIME_CONFIG, *, cluster_only: bool = False
+) -> MergedRuntimeConfig:
+    """Return what RuntimeConfigs of a name say for a namespace, merged."""
+    own = None if cluster_only else world.get(AIM_RUNTIME_CONFIG, namespace, name)
+    shared = world.get(AIM_CLUSTER_RUNTIME_CONFIG, None, name)
+    readable = (own is not None or world.knows(AIM_RUNTIME_CONFIG)) and (
+        shared is not None or world.knows(AIM_CLUSTER_RUNTIME_CONFIG)
+    )
+    looked = (Ref(AIM_RUNTIME_CONFIG, namespace, name), Ref(AIM_CLUSTER_RUNTIME_CONFIG, None, name))
+    return MergedRuntimeConfig(name, own, shared, readable, looked)
+
+
+def service_runtime_config(world: World, service: object) -> MergedRuntimeConfig:
+    """Return the RuntimeConfig that a service (or an artifact, a cache) uses."""
+    return resolve_runtime_config(world, namespace_of(service), runtime_config_name(service))
+
+
+def _merged_block(under: Json, over: Json, path: tuple[str, ...]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        here = (*path, key)
+        if value is None:
+            continue
+        if key == "env" and isinstance(value, list) and isinstance(below, list):
+            merged[key] = merge_env(below, value)
+        elif isinstance(value, Mapping) and isinstance(below, Mapping) and here not in _WHOLE_BLOCKS:
+            merged[key] = _merged_block(below, value, here)
+        else:
+            merged[key] = value
+    return merged
+
+
+# -- pipelines ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How a service comes to its image and its weights, as far as the world tells.
+
+    `sources` are the effective model sources, None while what would tell them is missing or unread. `fitting` are the
+    templates among which none was chosen (several fit, or none: empty).
+    """
+
+    kind: Literal["profile", "template"]
+    profile: Reference | None = None
+    model: Reference | None = None
+    template: Reference | None = None
+    fitting: tuple[Json, ...] = ()
+    sources: Sequence[Any] | None = None
+    image: str | None = None
+    looked_at: tuple[Ref, ...] = ()
+
+
+def resolve_pipeline(world: World, service: object) -> Pipeline:
+    """Return a service's pipeline, resolved."""
+    return _profile_pipeline(world, service) if uses_profile_pipeline(service) else _template_pipeline(world, service)
+
+
+def _profile_pipeline(world: World, service: object) -> Pipeline:
+    reference = resolve_profile(world, service)
+    found = reference if isinstance(reference, Resolved) else None
+    overridden = items(service, "spec", "profileOverrides", "modelSources")
+    return Pipeline(
+        kind="profile",
+        profile=reference,
+        sources=model_sources(found.obj, service) if found else (overridden or None),
+        image=text(found.obj, "spec", "image") if found else None,
+        looked_at=reference.looked_at if reference else (),
+    )
+
+
+_MODEL_KINDS = (AIM_MODEL, AIM_CLUSTER_MODEL)
+_TEMPLATE_KINDS = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
+
+
+def _template_pipeline(world: World, service: object) -> Pipeline:
+    namespace = namespace_of(service)
+    model = _resolve_model(world, service, namespace)
+    template, fitting = _resolve_template(world, service, namespace, model)
+    if model is None and isinstance(template, Resolved):  # the template alone tells the model
+        name = text(template.obj, "spec", "modelName")
+        model = lookup(world, _MODEL_KINDS, namespace, name) if name else None
+    looked = (*(model.looked_at if model else ()), *(template.looked_at if template else ()))
+    return Pipeline(
+        kind="template",
+        model=model,
+        template=template,
+        fitting=fitting,
+        sources=_template_sources(service, model, template),
+        image=_template_image(service, model),
+        looked_at=looked,
+    )
+
+
+def _resolve_model(world: World, service: object, namespace: str) -> Reference | None:
+    name = text(service, "spec", "model", "name")
+    if name is not None:
+        return lookup(world, _MODEL_KINDS, namespace, name)
+    image = text(service, "spec", "model", "image")
+    if image is None:
+        return None
+    candidates = world.models_by_image(namespace, image)
+    if candidates:
+        obj = candidates[0]
+        kind = AIM_MODEL if namespace_of(obj) else AIM_CLUSTER_MODEL
+        return Resolved(kind, obj, (Ref(kind, namespace_of(obj) or None, name_of(obj)),))
+    return None  # the bare image serves; nothing but the image is known of it
+
+
+def _resolve_template(
+    world: World, service: object, namespace: str, model: Reference | None
+) -> tuple[Reference | None, tuple[Json, ...]]:
+    """Explicit, the model's default, or the only one that fits."""
+    named = text(service, "spec", "template", "name")
+    if named is None and isinstance(model, Resolved):
+        named = text(model.obj, "spec", "defaultServiceTemplate")
+    if named is not None:
+        return lookup(world, _TEMPLATE_KINDS, namespace, named), ()
+    if not isinstance(model, Resolved):
+        return None, ()
+    allowed = dig(service, "spec", "template", "allowUnoptimized") is True
+    fitting = tuple(
+        template
+        for template in world.templates_by_model(namespace, model.name)
+        if allowed or text(template, "spec", "type") != "unoptimized"
+    )
+    if len(fitting) != 1:
+        return None, fitting
+    kind = AIM_SERVICE_TEMPLATE if namespace_of(fitting[0]) else AIM_CLUSTER_SERVICE_TEMPLATE
+    ref = Ref(kind, namespace_of(fitting[0]) or None, name_of(fitting[0]))
+    return Resolved(kind, fitting[0], (ref,)), ()
+
+
+def _template_sources(service: object, model: Reference | None, template: Reference | None) -> Sequence[Any] | None:
+    custom = items(service, "spec", "model", "custom", "modelSources")
+    if custom:
+        return custom
+    for reference in (template, model):
+        if isinstance(reference, Resolved) and items(reference.obj, "spec", "modelSources"):
+            return items(reference.obj, "spec", "modelSources")
+    return () if isinstance(model, Resolved) and isinstance(template, Resolved | None) else None
+
+
+def _template_image(service: object, model: Reference | None) -> str | None:
+    return (
+        text(service, "spec", "model", "image")
+        or text(service, "spec", "model", "custom", "baseImage")
+        or (text(model.obj, "spec", "image") if isinstance(model, Resolved) else None)
+    )
+
+
+# -- base -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BaseResolution:
+    """The base-model artifact that a service's adapters bind to.
+
+    known: `artifact` exists and is what the cache resolved, or would adopt · guessed: only the model source tells
+    `model_id` · unknown: not even that; nothing is judged · ambiguous: several model sources (`count`).
+    """
+
+    state: Literal["known", "guessed", "unknown", "ambiguous"]
+    artifact: Json = field(default_factory=dict)
+    model_id: str | None = None
+    source: Json = field(default_factory=dict)
+    count: int = 0
+    looked_at: tuple[Ref, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether compatibility can be judged."""
+        return self.state == "known"
+
+    @property
+    def name(self) -> str:
+        """Name of the base artifact, empty unless known."""
+        return name_of(self.artifact)
+
+
+def resolve_base(world: World, service: object, pipeline: Pipeline | None = None) -> BaseResolution:
+    """Return the base of a service: the artifact that its cache resolved, else the one that a cache would adopt.
+
+    Source: contract, sections 4.2, 4.3 and 11 (admission).
+    """
+    pipeline = pipeline or resolve_pipeline(world, service)
+    if not pipeline.sources:
+        return BaseResolution("unknown", looked_at=pipeline.looked_at)
+    count = len(pipeline.sources)
+    if count > 1:
+        return BaseResolution("ambiguous", count=count, looked_at=pipeline.looked_at)
+    source = pipeline.sources[0] if isinstance(pipeline.sources[0], Mapping) else EMPTY
+    guess = model_id(source)
+    artifact = cached_artifact(world, service, pipeline, source) or adoptable_artifact(
+        world, namespace_of(service), text(source, "sourceUri")
+    )
+    if artifact is None:
+        state: Literal["guessed", "unknown"] = "guessed" if guess else "unknown"
+        return BaseResolution(state, model_id=guess, source=source, count=1, looked_at=pipeline.looked_at)
+    looked = (*pipeline.looked_at, Ref(AIM_ARTIFACT, namespace_of(service), name_of(artifact)))
+    return BaseResolution("known", artifact, model_id(artifact) or guess, source, 1, looked)
+
+
+def adoptable_artifact(world: World, namespace: str, uri: str | None) -> Json | None:
+    """Return the model artifact that a shared cache adopts for a source: the oldest that stays, exact source match."""
+    if uri is None:
+        return None
+    for artifact in world.artifacts_by_source(namespace, uri):
+        if not terminating(artifact) and text(artifact, "status", "mode") != "Dedicated":
+            return artifact
+    return None
+
+
+def cached_artifact(world: World, service: object, pipeline: Pipeline, source: Json) -> Json | None:
+    """Return the artifact that the service's recorded cache holds for a source, if it still is that artifact."""
+    field_name, kind = (
+        ("profileCacheRef", AIM_PROFILE_CACHE)
+        if pipeline.kind == "profile"
+        else ("templateCacheRef", AIM_TEMPLATE_CACHE)
+    )
+    cache_name = text(service, "status", "cache", field_name, "name")
+    namespace = namespace_of(service)
+    cache = world.get(kind, namespace, cache_name) if cache_name else None
+    for entry in mapping(cache, "status", "artifacts").values():
+        name = text(entry, "name")
+        artifact = world.get(AIM_ARTIFACT, namespace, name) if name else None
+        if artifact is None or terminating(artifact) or source_uri(artifact) != text(source, "sourceUri"):
+            continue
+        if text(entry, "uid") in (None, uid_of(artifact)):
+            return artifact
+    return None
+
+
+# -- adapters -------------------------------------------------------------------------------------------------------
+
+
+def declared_artifacts(world: World, service: object) -> dict[str, ArtifactState]:
+    """Return each declared adapter's artifact by name: the object, None (missing) or UNREADABLE."""
+    namespace = namespace_of(service)
+    return {ref.name: artifact_state(world, namespace, ref.name) for ref in adapter_refs(service)}
+
+
+def artifact_state(world: World, namespace: str, name: str) -> ArtifactState:
+    """Return an artifact as far as it is known."""
+    artifact = world.get(AIM_ARTIFACT, namespace, name)
+    if artifact is None and not world.knows(AIM_ARTIFACT):
+        return UNREADABLE
+    return artifact

@@ -1,0 +1,79 @@
+"""What rules say about an object: findings with the objects that they rest on, and the verdict made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from api.errors import FieldError, FieldWarning, sorted_errors
+from rules.resolve import Ref
+
+MOST_WARNINGS = 10
+LONGEST_WARNING = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error, what it rests on, and what it is about.
+
+    `rests_on`: objects other than the judged one whose presence, absence or content makes the error; empty when the
+    manifest alone does. `subject` tells the same fault at another place (a reordered list) from a new one; empty: the
+    error's path.
+    """
+
+    error: FieldError
+    rests_on: tuple[Ref, ...] = ()
+    subject: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Equal for the same fault in the old and the new object."""
+        return (self.error.reason, self.subject or self.error.path, str(self.error.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rule that raised: its name and the exception's text, for the log only."""
+
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that is said about one object. `failures` means that a rule of ours broke; the others still spoke."""
+
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[FieldWarning, ...] = ()
+    failures: tuple[Failure, ...] = field(default=())
+
+    @property
+    def allowed(self) -> bool:
+        """Whether nothing speaks against the object."""
+        return not self.findings and not self.failures
+
+    @property
+    def errors(self) -> list[FieldError]:
+        """The errors once each, sorted by field path."""
+        return sorted_errors(finding.error for finding in self.findings)
+
+    @property
+    def warning_texts(self) -> list[str]:
+        """At most ten texts of at most 120 characters, the most important first."""
+        return warning_texts(self.warnings)
+
+
+def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:
+    """Return warnings as Kubernetes wants them: at most ten, each at most 120 characters, most important first."""
+    ranked = sorted(warnings, key=lambda warning: (warning.weight, warning.path, warning.detail))
+    texts = list(dict.fromkeys(_one_line(str(warning)) for warning in ranked))
+    if len(texts) <= MOST_WARNINGS:
+        return texts
+    left = len(texts) - (MOST_WARNINGS - 1)
+    return [*texts[: MOST_WARNINGS - 1], f"{left} more warnings were left out; `aim-adapters lint` shows all"]
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    printable = "".join(char if char.isprintable() else "?" for char in line)
+    return printable if len(printable) <= LONGEST_WARNING else f"{printable[: LONGEST_WARNING - 1]}…"
