@@ -1,4 +1,4 @@
-"""AIMArtifact: base models (cache claim, adapter disk, download, sweeps of the disk) and adapters (validity, ownership).
+"""AIMArtifact: base models (claims, download, sweeps of the adapter disk) and adapters (validity, ownership).
 
 Leaves to others: which service stages which adapter (`reconcile.service`), and what a Job does on a disk (`disk`).
 """

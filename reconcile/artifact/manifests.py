@@ -57,7 +57,7 @@ def cache_storage_class(artifact: Json, config: Json) -> str | None:
 
 
 def disk_storage_class(artifact: Json, config: Json) -> str | None:
-    """Class of the adapter disk (contract, section 1.3): artifact, adapterDisk's own, default, cluster default (None)."""
+    """Class of the adapter disk: artifact, RuntimeConfig, default, cluster default (contract, section 1.3)."""
     return (
         text(artifact, "spec", "adapterDisk", "storageClassName")
         or text(config, "storage", "adapterDiskStorageClassName")
