@@ -1,0 +1,211 @@
+"""Which artifacts a cache adopts or creates, and how it stands. Pure; contract, sections 4.1 and 4.2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from api.job_env import allowed_in_job
+from api.kinds import AIM_ARTIFACT, Kind
+from api.names import derive_name
+from api.view import (
+    EMPTY,
+    Json,
+    dig,
+    generation_of,
+    items,
+    mapping,
+    model_id,
+    name_of,
+    namespace_of,
+    terminating,
+    text,
+    uid_of,
+)
+from reconcile.conditions import Condition, render_conditions
+from reconcile.decision import Decision
+from reconcile.objects import managed_labels, merge_env, owner_reference, without_nulls
+from rules.world import by_age
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that a pass over one cache looks at.
+
+    `origin`: what it caches for, for messages (`AIMProfile "x"`); `sources`: that object's model sources, None while it
+    does not exist. `artifacts`: source URI → model artifacts of the namespace with exactly this source.
+    """
+
+    cache: Json
+    kind: Kind
+    now: datetime
+    origin: str
+    sources: Sequence[Any] | None
+    artifacts: Mapping[str, Sequence[Json]] = field(default_factory=dict)
+
+
+def decide(seen: Observed) -> Decision:
+    """Adopt the artifact of each source by exact `sourceUri`, create what is not there, report."""
+    if seen.sources is None:
+        return _report(seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} does not exist yet"))
+    create: list[tuple[Kind, Mapping[str, Any]]] = []
+    chosen: dict[str, Json] = {}
+    for source in seen.sources:
+        uri = text(source, "sourceUri")
+        if uri is None:
+            continue
+        artifact = _adopted(seen, uri)
+        if artifact is None:
+            artifact = render_artifact(seen.cache, seen.kind, source)
+            if _leaving(seen, name_of(artifact)):
+                return _report(seen, _entries(chosen), _TERMINATING)
+            create.append((AIM_ARTIFACT, artifact))
+        chosen[name_of(artifact)] = artifact
+    if not chosen:
+        return _report(
+            seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} has no model sources")
+        )
+    return _report(seen, _entries(chosen), _readiness(chosen, creating=bool(create)), tuple(create))
+
+
+def _allowed_env(*lists: Sequence[Any]) -> list[Any]:
+    """What may stand in an artifact's env; the rest would be refused at its admission."""
+    return [entry for name, entry in merge_env(*lists).items() if allowed_in_job(name)]
+
+
+_NAME_LIMIT = 50  # leaves room for the names of Jobs and claims that are derived from it
+_TERMINATING = Condition(
+    "ArtifactsReady", "False", "ArtifactTerminating", "an artifact is being deleted; its successor follows"
+)
+
+
+def _dedicated(cache: Json) -> bool:
+    return text(cache, "spec", "mode") == "Dedicated"
+
+
+def _adopted(seen: Observed, uri: str) -> Json | None:
+    """Return the artifact to use: the recorded one if it stays, else the oldest that a cache of this mode may take."""
+    recorded = {text(entry, "uid") for entry in mapping(seen.cache, "status", "artifacts").values()}
+    staying = [artifact for artifact in seen.artifacts.get(uri, ()) if not terminating(artifact)]
+    for artifact in staying:
+        if uid_of(artifact) in recorded:
+            return artifact
+    for artifact in by_age(staying):
+        if _owned_by_cache(artifact, seen.cache):
+            return artifact
+        if (
+            not _dedicated(seen.cache)
+            and dig(artifact, "status", "mode") != "Dedicated"
+            and not _has_cache_owner(artifact)
+        ):
+            return artifact
+    return None
+
+
+def _owned_by_cache(artifact: Json, cache: Json) -> bool:
+    return any(dig(ref, "uid") == uid_of(cache) for ref in items(artifact, "metadata", "ownerReferences"))
+
+
+def _has_cache_owner(artifact: Json) -> bool:
+    return bool(items(artifact, "metadata", "ownerReferences"))
+
+
+def _leaving(seen: Observed, name: str) -> bool:
+    return any(name_of(artifact) == name for found in seen.artifacts.values() for artifact in found)
+
+
+def render_artifact(cache: Json, kind: Kind, source: Any) -> dict[str, Any]:
+    """Return the model artifact for a source that nobody has yet, named after the source: two caches agree on it.
+
+    An artifact of a shared cache has no owner: it outlives the cache. A dedicated one dies with its cache.
+    """
+    uri = text(source, "sourceUri") or ""
+    identity = model_id(source)
+    dedicated = _dedicated(cache)
+    spec: dict[str, Any] = {
+        "type": "model",
+        "sourceUri": uri,
+        "modelId": identity,
+        "size": source.get("size") if isinstance(source, Mapping) else None,
+        "storageClassName": text(cache, "spec", "storageClassName"),
+        "runtimeConfigName": text(cache, "spec", "runtimeConfigName"),
+        "modelDownloadImage": text(cache, "spec", "downloadImage"),
+        "env": _allowed_env(items(cache, "spec", "env"), items(source, "env")) or None,
+        "imagePullSecrets": list(items(cache, "spec", "imagePullSecrets")) or None,
+    }
+    readable = (identity or uri.rstrip("/")).rpartition("/")[2] or "model"
+    metadata: dict[str, Any] = {
+        "name": derive_name(readable, uri, *((uid_of(cache),) if dedicated else ()), limit=_NAME_LIMIT),
+        "namespace": namespace_of(cache),
+        "labels": managed_labels(),
+    }
+    if dedicated:
+        metadata["ownerReferences"] = [owner_reference(kind, cache)]
+    return {
+        "apiVersion": AIM_ARTIFACT.api_version,
+        "kind": AIM_ARTIFACT.kind,
+        "metadata": metadata,
+        "spec": without_nulls(spec),
+    }
+
+
+def _entries(chosen: Mapping[str, Json]) -> dict[str, Any]:
+    return {
+        name: without_nulls(
+            {
+                "uid": uid_of(artifact) or None,
+                "name": name,
+                "model": model_id(artifact),
+                "status": text(artifact, "status", "status") or "Pending",
+                "persistentVolumeClaim": text(artifact, "status", "persistentVolumeClaim"),
+                "mountPoint": f"/workspace/cache/{model_id(artifact)}" if model_id(artifact) else None,
+            }
+        )
+        for name, artifact in sorted(chosen.items())
+    }
+
+
+def _readiness(chosen: Mapping[str, Json], *, creating: bool) -> Condition:
+    waiting = [name for name, artifact in sorted(chosen.items()) if text(artifact, "status", "status") != "Ready"]
+    if not waiting:
+        return Condition("ArtifactsReady", "True", "AllCachesReady")
+    if creating:
+        return Condition("ArtifactsReady", "False", "CreatingCaches", f"creating {', '.join(waiting)}")
+    words = []
+    for name in waiting:
+        ready = next(
+            (entry for entry in items(chosen[name], "status", "conditions") if dig(entry, "type") == "Ready"), EMPTY
+        )
+        words.append(f"{name}: {ready.get('reason')}: {ready.get('message')}" if ready else f"{name} is pending")
+    return Condition("ArtifactsReady", "False", "CachesNotReady", "; ".join(words))
+
+
+_FAILED = "Failed"
+
+
+def _report(
+    seen: Observed,
+    entries: dict[str, Any],
+    ready: Condition,
+    create: tuple[tuple[Kind, Mapping[str, Any]], ...] = (),
+) -> Decision:
+    failed = any(entry["status"] == _FAILED for entry in entries.values())
+    phase = "Ready" if ready.true else _FAILED if failed else "Progressing" if entries else "Pending"
+    overall = Condition("Ready", ready.status, ready.reason, ready.message)
+    generation = generation_of(seen.cache)
+    status = {
+        "status": phase,
+        "observedGeneration": generation,
+        "artifacts": entries,
+        "conditions": render_conditions(seen.cache, (ready, overall), generation=generation, now=seen.now),
+    }
+    return Decision(create=create, status=without_nulls(status))
+
+
+def artifact_names(cache: Json) -> tuple[str, ...]:
+    """Names of the artifacts that a cache holds, sorted: the index from artifacts to caches."""
+    return tuple(
+        sorted(name for entry in mapping(cache, "status", "artifacts").values() if (name := text(entry, "name")))
+    )
