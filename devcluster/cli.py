@@ -1,0 +1,96 @@
+"""The commands `up`, `down`, `info` and `logs`: what people type. `aim-adapters dev` mounts them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from devcluster.folder import DEFAULT_FOLDER
+
+app = typer.Typer(
+    name="dev", help="Run a whole cluster on this machine.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+Folder = Annotated[Path, typer.Option("--dir", help="The cluster's folder.", show_default=True)]
+_FOLDER = Path(DEFAULT_FOLDER)
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """Split NAME=VALUE pairs; the last one of a name counts.
+
+    Raises: typer.BadParameter for a pair without a name or without "=".
+    """
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f'"{pair}" is no NAME=VALUE', param_hint="--set")
+        settings[name.strip()] = value
+    return settings
+
+
+@app.command()
+def up(
+    folder: Folder = _FOLDER,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw the folder's old world away first.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the service; repeatable.")
+    ] = None,
+    control_plane_only: Annotated[bool, typer.Option("--control-plane-only", hidden=True)] = False,
+) -> None:
+    """Start the cluster and return when a `kubectl apply` would be judged."""
+    from devcluster.front import bring_up  # noqa: PLC0415  only this command needs it
+
+    raise typer.Exit(bring_up(folder, parse_settings(settings or []), fresh=fresh, bare=control_plane_only))
+
+
+@app.command()
+def down(folder: Folder = _FOLDER) -> None:
+    """Stop the cluster; its world stays in the folder."""
+    from devcluster.front import take_down  # noqa: PLC0415  only this command needs it
+
+    raise typer.Exit(take_down(folder))
+
+
+@app.command()
+def info(
+    folder: Folder = _FOLDER,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for programs.")] = False,
+) -> None:
+    """Say where everything is."""
+    from devcluster.info import NotRunningError, describe, gather  # noqa: PLC0415  only this command needs it
+
+    try:
+        facts = gather(folder)
+    except NotRunningError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        describe(facts)
+
+
+@app.command()
+def logs(
+    name: Annotated[str, typer.Argument(help="A process (see `info`) or a pod: NAME, NAMESPACE/NAME.")],
+    folder: Folder = _FOLDER,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as the log grows.")] = False,
+) -> None:
+    """Print the log of a process or pod."""
+    from devcluster.front import print_log  # noqa: PLC0415  only this command needs it
+
+    raise typer.Exit(print_log(folder, name, sys.stdout, follow=follow))
+
+
+def main() -> None:
+    """Run the commands on their own."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""The supervisor of one cluster: starts everything in order, keeps it running, stops it.
+
+`dev up` is only the front: it starts a guard (devcluster/guard.py), the guard starts the supervisor, and over a socket
+the supervisor tells its progress. Until `up` has acknowledged that all is ready, the end of that socket means that `up`
+was killed, and the supervisor stops everything. Afterwards it runs until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from devcluster import content, control_plane, provisioner
+from devcluster.base_models import BASE_MODELS, write_base_model
+from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
+from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, NODE_NAME, PORTS, Site
+from devcluster.folder import Layout, World
+from devcluster.guard import adopt_orphans
+from devcluster.kube import Kube, KubeError
+from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
+from devcluster.progress import Event, Progress, StepError, poll
+from devcluster.ranges import NoRangeError, Reservation, free_ports, reserve
+
+log = logging.getLogger(__name__)
+
+RELEASE = "aim-adapters"
+NAMESPACE = "aim-system"
+CHART = Path(__file__).parent.parent / "chart"
+_ACK_S = 30.0
+_JUDGED_S = 120.0
+_PARTS = ("node", "service-proxy", "kserve", "hub", "s3")  # ours; stopped before the control plane, the node first
+_OWN_SETTINGS = frozenset({"audit"})  # settings of `--set` that the cluster keeps for itself; the rest is the chart's
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `dev up` was asked for."""
+
+    folder: str  # absolute
+    settings: dict[str, str] = field(default_factory=dict)
+    control_plane_only: bool = False
+
+    def to_json(self) -> str:
+        """Return the options as one line for the supervisor."""
+        return json.dumps(asdict(self))
+
+
+class Link:
+    """The supervisor's end of the socket to `dev up`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self) -> None:
+        """Attach it to the running loop."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+
+    def send(self, event: Event) -> None:
+        """Tell one event; a listener that has gone is no error here."""
+        assert self._writer is not None
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps(event.as_json()).encode() + b"\n")
+
+    async def wait_word(self) -> bool:
+        """Wait for a line from `up`; False when it has gone."""
+        assert self._reader is not None
+        try:
+            return bool(await self._reader.readline())
+        except OSError:
+            return False
+
+    async def close(self) -> None:
+        """Send what is left and close."""
+        assert self._writer is not None
+        with contextlib.suppress(OSError):
+            self._writer.close()
+            await self._writer.wait_closed()
+
+
+class Supervisor:
+    """One run of one cluster."""
+
+    def __init__(self, options: Options, link: Link) -> None:
+        self.options = options
+        self.layout = Layout(Path(options.folder))
+        self.world = World()
+        self.link = link
+        self.progress = Progress(link.send)
+        self.stop = asyncio.Event()
+        self.ready = False
+        self.began = time.time()
+        self.notices: list[str] = []
+        self.keeper = Keeper(child_environment(self.layout.root), self.write_state)
+        self._reservation: Reservation | None = None
+        self._kube: Kube | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._site: Site | None = None
+
+    @property
+    def site(self) -> Site:
+        """Return where this run lives (known once the addresses are)."""
+        assert self._site is not None
+        return self._site
+
+    @property
+    def kube(self) -> Kube:
+        """Return the administrator's client (known once the certificates are)."""
+        assert self._kube is not None
+        return self._kube
+
+    async def run(self) -> int:
+        """Bring the cluster up, hold it, take it down; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+        await self.link.open()
+        try:
+            return 0 if await self._come_up() and await self._hold() else 1
+        finally:
+            await self._go_down()
+            await self.link.close()
+
+    async def _come_up(self) -> bool:
+        """Start all; False when a step failed, or `up` has gone, or a stop is asked for."""
+        start = asyncio.create_task(self._start_all())
+        word = asyncio.create_task(self.link.wait_word())
+        stop = asyncio.create_task(self.stop.wait())
+        watched: set[asyncio.Future[Any]] = {start, word, stop, self.keeper.failed}
+        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not start.done():
+            start.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StepError):
+                await start
+            if self.keeper.failed.done():
+                self.progress.failed(_ended(self.keeper.failed.result(), self.layout))
+            word.cancel()
+            return False
+        try:
+            start.result()
+        except StepError as error:
+            self.progress.failed(error)
+            word.cancel()
+            return False
+        self.keeper.relax()
+        self.ready = True
+        self.write_state()
+        self.progress.ready(f"ready: {self.layout.root}")
+        try:
+            return await asyncio.wait_for(word, _ACK_S)
+        except TimeoutError:
+            return False
+
+    async def _hold(self) -> bool:
+        """Wait until a stop is asked for."""
+        await self.stop.wait()
+        return True
+
+    async def _start_all(self) -> None:
+        """Start everything in order. Raises: StepError."""
+        modules = (CONTROL_PLANE,) if self.options.control_plane_only else (CONTROL_PLANE, HELM_MODULE)
+        programs = await ensure_programs(self.progress, modules)
+        self._settle(programs)
+        site = self.site
+        control_plane.prepare(site, datetime.now(UTC))
+        self._kube = Kube.from_kubeconfig(self.layout.kubeconfig)
+        await self.keeper.start(control_plane.etcd(site))
+        await self.keeper.start(control_plane.kube_apiserver(site))
+        if not self.options.control_plane_only:
+            await self._start_sources()
+        await control_plane.wait_api_server(self.progress, site, self.kube)
+        await self.keeper.start(control_plane.kube_controller_manager(site))
+        await self.keeper.start(control_plane.kube_scheduler(site))
+        await self._apply_all(content.bootstrap())
+        self._tasks.append(asyncio.create_task(self._provision()))
+        if self.options.control_plane_only:
+            await control_plane.wait_service_account(self.progress, site, self.kube)
+            return
+        await self._start_parts()
+        await control_plane.wait_service_account(self.progress, site, self.kube)
+        await self._apply_all(self._secrets())
+        await self._install_chart()
+        await self._wait_judged()
+        await self._apply_all([self._runtime_config(), content.cluster_profile()])
+
+    def _settle(self, programs: dict[str, Path]) -> None:
+        """Choose addresses and ports, and remember them. Raises: StepError."""
+        name = "addresses on loopback"
+        try:
+            self.world = World.load(self.layout.world)
+            self._reservation = reserve(self.layout.root, preferred=self.world.range_index)
+            addresses = self._reservation.range
+            self.world.ports = free_ports(addresses.ports, list(PORTS), self.world.ports)
+        except (NoRangeError, ValueError) as error:
+            raise StepError(name, "a free range of 127.0.0.0/8", str(error)) from error
+        self.world.range_index = addresses.index
+        self.world.settings |= self.options.settings
+        self.layout.make()
+        self.world.save(self.layout.world)
+        audit = self.world.settings.get("audit", "").lower() in {"1", "true", "yes"}
+        self._site = Site(self.layout, addresses, self.world.ports, programs, audit=audit)
+
+    async def _start_sources(self) -> None:
+        """Start hub and S3, with the base models in the hub."""
+        for model in BASE_MODELS:
+            await asyncio.to_thread(write_base_model, self.layout.hub, model)
+        await self._start_python(
+            "hub",
+            "devcluster.sources.hub",
+            f"--root={self.layout.hub}",
+            f"--listen={LOOPBACK}:{self.world.ports['hub']}",
+            f"--token={self.world.hub_token}",
+        )
+        await self._start_python(
+            "s3",
+            "devcluster.sources.s3",
+            f"--root={self.layout.s3}",
+            f"--listen={LOOPBACK}:{self.world.ports['s3']}",
+            f"--access-key={self.world.s3_access_key}",
+            f"--secret-key={self.world.s3_secret_key}",
+        )
+
+    async def _start_parts(self) -> None:
+        """Start the node, the Service forwarder and the InferenceService stand-in."""
+
+    async def _start_python(self, name: str, module: str, *arguments: str, grace_s: float = 5.0) -> None:
+        """Run a module of ours with this interpreter; one that does not exist is told and left out."""
+        if importlib.util.find_spec(module) is None:
+            self.progress.note(f"{name} is left out: there is no {module}")
+            return
+        argv = (sys.executable, "-m", module, *arguments)
+        await self.keeper.start(Command(name, argv, self.layout.log_of(name), grace_s=grace_s))
+
+    async def _provision(self) -> None:
+        """Give claims their directories, for as long as the cluster runs."""
+        async with Kube.from_kubeconfig(self.layout.kubeconfig_of("provisioner")) as kube:
+            await provisioner.run(kube, self.layout.claims, self.layout.owners)
+
+    def _secrets(self) -> list[content.Json]:
+        world = self.world
+        return content.source_secrets(
+            "default", access_key=world.s3_access_key, secret_key=world.s3_secret_key, token=world.hub_token
+        )
+
+    def _runtime_config(self) -> content.Json:
+        ports = self.world.ports
+        return content.runtime_config(hub=f"http://{LOOPBACK}:{ports['hub']}", s3=f"http://{LOOPBACK}:{ports['s3']}")
+
+    async def _apply_all(self, manifests: list[content.Json]) -> None:
+        """Apply objects of ours, waiting a little where their kind or namespace only just came. Raises: StepError."""
+        for manifest in manifests:
+
+            async def put(manifest: content.Json = manifest) -> str | None:
+                try:
+                    await self.kube.apply(
+                        content.path_of(manifest), manifest, field_manager=content.FIELD_MANAGER, force=True
+                    )
+                except KubeError as error:
+                    return error.message or str(error)
+                return None
+
+            name = f"apply {manifest['kind']} {manifest['metadata']['name']}"
+            await self._wait(name, put, expected="the API server takes it", timeout_s=30.0, log_name="kube-apiserver")
+
+    async def _install_chart(self) -> None:
+        """Install or upgrade the chart as a user would. Raises: StepError."""
+
+    async def _wait_judged(self) -> None:
+        """Wait until the webhook judges: it refuses an object that nothing else refuses. Raises: StepError."""
+        probe = content.probe()
+        path = content.path_of(probe).rpartition("/")[0]
+
+        async def ask() -> str | None:
+            try:
+                await self.kube.request("POST", path, params={"dryRun": "All"}, body=probe, timeout_s=10.0)
+            except KubeError as error:
+                return None if "denied the request" in error.message else error.message
+            return "the API server accepts what the webhook would refuse: the webhook is not active yet"
+
+        await self._wait(
+            "the webhook judges a dry run", ask, expected="it refuses", timeout_s=_JUDGED_S, log_name="node"
+        )
+
+    async def _wait(
+        self, name: str, probe: Callable[[], Awaitable[str | None]], *, expected: str, timeout_s: float, log_name: str
+    ) -> None:
+        with self.progress.step(name) as step:
+            await poll(
+                step,
+                probe,
+                expected=expected,
+                timeout_s=timeout_s,
+                sleep=asyncio.sleep,
+                log=str(self.layout.log_of(log_name)),
+            )
+
+    def write_state(self) -> None:
+        """Write which processes run now."""
+        state = {
+            "ready": self.ready,
+            "startedAt": self.began,
+            "supervisor": os.getpid(),
+            "guard": os.getppid(),
+            "processes": {"supervisor": os.getpid(), **self.keeper.pids},
+            "programs": {name: str(path) for name, path in (self._site.programs if self._site else {}).items()},
+            "notices": self.notices,
+            "controlPlaneOnly": self.options.control_plane_only,
+        }
+        temporary = self.layout.state.with_suffix(".tmp")
+        temporary.write_text(json.dumps(state, indent=1) + "\n")
+        temporary.replace(self.layout.state)
+
+    async def _go_down(self) -> None:
+        """Stop everything: what uses the API server first, so that it can say goodbye."""
+        self.ready = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.keeper.stop(["node"])
+        await self.keeper.stop([name for name in self.keeper.pids if name not in CONTROL_PLANE_NAMES])
+        await self.keeper.stop(["kube-controller-manager", "kube-scheduler"])
+        await self.keeper.stop(["kube-apiserver"])
+        await self.keeper.stop(["etcd"])
+        if self._kube is not None:
+            await self._kube.aclose()
+        self.layout.state.unlink(missing_ok=True)
+        if self._reservation is not None:
+            self._reservation.close()
+
+
+def _ended(error: ProcessEndedError, layout: Layout) -> StepError:
+    path = layout.log_of(error.command.name)
+    return StepError(f"start {error.command.name}", "it keeps running", f"{error}\n{tail(path)}", str(path))
+
+
+async def _main(arguments: list[str]) -> int:
+    options = Options(**json.loads(arguments[1]))
+    adopt_orphans()
+    return await Supervisor(options, Link(int(arguments[0]))).run()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main(sys.argv[1:])))

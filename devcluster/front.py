@@ -1,0 +1,171 @@
+"""What the commands do in the foreground: start a cluster and listen, stop it, print logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from devcluster.cluster import Options
+from devcluster.folder import Layout, RunningError, empty, hold, is_running, read_state
+from devcluster.progress import Event, Printer
+
+_STOP_S = 45.0  # how long `down` lets the cluster stop by itself
+_KILL_S = 20.0  # and how long it then waits after SIGKILL
+_OTHER_UP_S = 300.0  # how long `up` waits for another `up` in the same folder
+
+
+def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool, out: TextIO | None = None) -> int:
+    """Start the cluster in the folder, print progress until it is ready; return the exit code."""
+    out = out or sys.stdout
+    layout = Layout(folder.resolve())
+    layout.root.mkdir(parents=True, exist_ok=True)
+    if fresh and is_running(layout):
+        out.write(f"stopping the cluster in {layout.root}\n")
+        if (code := take_down(folder, out=out)) != 0:
+            return code
+    try:
+        lock = hold(layout)
+    except RunningError:
+        return _already(layout, out)
+    layout.state.unlink(missing_ok=True)  # what a killed run left
+    try:
+        if fresh:
+            empty(layout)
+    except ValueError as error:
+        out.write(f"{error}\n")
+        return 1
+    options = Options(str(layout.root), settings, control_plane_only=bare)
+    ours, theirs = socket.socketpair()
+    with ours:
+        _start_guard(layout, options, theirs, lock)
+        return _listen(ours, layout, out)
+
+
+def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: int) -> None:
+    """Start guard and supervisor in a session of their own; they alone hold socket and lock afterwards."""
+    line, held = theirs.fileno(), lock
+    supervisor = (sys.executable, "-m", "devcluster.cluster", str(line), options.to_json())
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    with (layout.logs / "supervisor.log").open("ab") as log:
+        subprocess.Popen(
+            (sys.executable, "-m", "devcluster.guard", "--pass-fds", f"{line},{held}", "--", *supervisor),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(line, held),
+            start_new_session=True,
+        )
+    theirs.close()
+    os.close(lock)
+
+
+def _listen(ours: socket.socket, layout: Layout, out: TextIO) -> int:
+    """Print what the supervisor tells, acknowledge readiness; return the exit code."""
+    show = Printer(out)
+    with ours.makefile("r", encoding="utf-8") as lines:
+        for line in lines:
+            event = Event(**json.loads(line))
+            show(event)
+            if event.kind == "ready":
+                ours.sendall(b"ok\n")
+                return 0
+            if event.kind == "fail":
+                _wait_stopped(layout, _STOP_S)
+                return 1
+    out.write(f"the supervisor ended without a word: see {layout.logs / 'supervisor.log'}\n")
+    _wait_stopped(layout, _STOP_S)
+    return 1
+
+
+def _already(layout: Layout, out: TextIO) -> int:
+    """Say that the folder's cluster runs; when it is only about to, wait for it."""
+    deadline = time.monotonic() + _OTHER_UP_S
+    told = False
+    while time.monotonic() < deadline:
+        if read_state(layout).get("ready"):
+            out.write(f"already running: {layout.root}\n")
+            return 0
+        if not is_running(layout):
+            out.write(f"{layout.root}: the start by another process failed\n")
+            return 1
+        if not told:
+            out.write(f"{layout.root} is being started or stopped by another process: waiting\n")
+            told = True
+        time.sleep(0.2)
+    out.write(f"{layout.root} is held by another process that gets nowhere: try `aim-adapters dev down`\n")
+    return 1
+
+
+def take_down(folder: Path, *, out: TextIO | None = None) -> int:
+    """Stop the folder's cluster and wait until nothing of it runs; return the exit code."""
+    out = out or sys.stdout
+    layout = Layout(folder.resolve())
+    if not is_running(layout):
+        layout.state.unlink(missing_ok=True)
+        out.write(f"not running: {layout.root}\n")
+        return 0
+    state = read_state(layout)
+    for sig, seconds in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _KILL_S)):
+        for name in ("supervisor",):
+            _send(state.get(name), sig)
+        if _wait_stopped(layout, seconds):
+            layout.state.unlink(missing_ok=True)
+            out.write(f"stopped: {layout.root}\n")
+            return 0
+    out.write(f"{layout.root}: some process would not stop: {state.get('processes')}\n")
+    return 1
+
+
+def _send(pid: object, sig: signal.Signals) -> None:
+    """Signal a process that the state names (it is ours: the folder's lock is held, so the state is of this run)."""
+    if isinstance(pid, int) and pid > 1:
+        try:
+            os.kill(pid, sig)
+        except ProcessLookupError:
+            return
+
+
+def _wait_stopped(layout: Layout, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(layout):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def print_log(folder: Path, name: str, out: TextIO, *, follow: bool) -> int:
+    """Print a process's or pod's log; return the exit code."""
+    layout = Layout(folder.resolve())
+    path = find_log(layout, name)
+    if path is None:
+        out.write(f"no log of {name}; there are: {', '.join(known_logs(layout)) or 'none'}\n")
+        return 1
+    with path.open(encoding="utf-8", errors="replace") as source:
+        while True:
+            text = source.read()
+            if text:
+                out.write(text)
+                out.flush()
+            elif not follow:
+                return 0
+            else:
+                time.sleep(0.2)
+
+
+def find_log(layout: Layout, name: str) -> Path | None:
+    """Return the log file of a process or pod, None when there is none."""
+    path = layout.log_of(name)
+    return path if "/" not in name and path.is_file() else None
+
+
+def known_logs(layout: Layout) -> list[str]:
+    """Return the names that `logs` knows, sorted."""
+    return sorted(path.stem for path in layout.logs.glob("*.log"))
