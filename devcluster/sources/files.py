@@ -1,0 +1,282 @@
+"""Files under a served root: safe look-up, walking, and digests that are computed once per content."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+CHUNK_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64  # folders below a bucket or repository; deeper ones are not served
+MAX_CRC64_BYTES: Final = 4 << 20  # its loop is pure Python, about 10 MB/s
+_CRC64_NVME_POLY: Final = 0x9A6C9329AC4BC9B5  # reflected form
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """One regular file as it was when it was looked up. `path` has no symlink left in it."""
+
+    path: str
+    size: int  # bytes
+    mtime_ns: int
+    inode: int
+
+    @property
+    def identity(self) -> tuple[str, int, int, int]:
+        """What a digest is cached by: a rewritten or replaced file has another identity."""
+        return (self.path, self.size, self.mtime_ns, self.inode)
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name read from the disk was UTF-8 (others cannot be put into a URL or an answer)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def plain_names(names: Iterable[str]) -> bool:
+    """Whether each path component names something below its folder, and nothing else."""
+    return all(n not in ("", ".", "..") and "/" not in n and "\0" not in n and is_utf8(n) for n in names)
+
+
+class Root:
+    """A served folder. Nothing outside of it is ever opened, whatever names or symlinks say."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.realpath(path)
+
+    def _inside(self, real: str) -> bool:
+        return real == self.path or real.startswith(self.path.rstrip("/") + "/")
+
+    def folder(self, names: Sequence[str]) -> str | None:
+        """Return the real path of a folder below the root; None if it is not there or leads outside."""
+        if not plain_names(names):
+            return None
+        real = os.path.realpath(os.path.join(self.path, *names))
+        return real if self._inside(real) and os.path.isdir(real) else None
+
+    def file(self, names: Sequence[str]) -> Located | None:
+        """Return a regular file below the root; None if it is not there, not regular or outside."""
+        if not names or not plain_names(names):
+            return None
+        return self._located(os.path.join(self.path, *names))
+
+    def _located(self, path: str) -> Located | None:
+        try:
+            real = os.path.realpath(path)
+            found = os.stat(real)
+        except OSError:  # vanished, a loop of links, a name too long
+            return None
+        if not self._inside(real) or not stat.S_ISREG(found.st_mode):
+            return None
+        return Located(real, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def folders(self, names: Sequence[str] = ()) -> list[str]:
+        """Return the names of the folders in a folder, sorted, without hidden ones."""
+        base = self.folder(names)
+        if base is None:
+            return []
+        with os.scandir(base) as entries:
+            found = [e.name for e in entries if not e.name.startswith(".") and is_utf8(e.name) and e.is_dir()]
+        return sorted(n for n in found if self.folder([*names, n]) is not None)
+
+    def walk(self, names: Sequence[str]) -> Iterator[tuple[str, Located]]:
+        """Yield (path relative to the folder, file) for each file in and below it, in no order.
+
+        Symlinks are followed while they stay inside the root; a link to a folder above itself is not.
+        """
+        base = self.folder(names)
+        if base is not None:
+            yield from self._walk(base, "", (base,))
+
+    def _walk(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[tuple[str, Located]]:
+        try:
+            with os.scandir(folder) as found:
+                entries = [e for e in found if is_utf8(e.name)]
+        except OSError:  # removed while we walk: people move folders under a running server
+            return
+        for entry in entries:
+            if entry.is_dir():
+                real = os.path.realpath(entry.path)
+                if self._inside(real) and real not in above and len(above) < MAX_DEPTH:
+                    yield from self._walk(real, f"{prefix}{entry.name}/", (*above, real))
+            elif (file := self._located(entry.path)) is not None:
+                yield prefix + entry.name, file
+
+
+def open_file(file: Located) -> int:
+    """Open for reading and return the descriptor.
+
+    Raises: OSError when it vanished or became a link or a pipe in the meantime.
+    """
+    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(file.path)
+    return fd
+
+
+def _crc64_table() -> list[int]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ (_CRC64_NVME_POLY if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+class _Crc32:
+    """zlib's CRC with the shape of a hashlib object."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        self.value = zlib.crc32(data, self.value)
+
+    def digest(self) -> bytes:
+        return self.value.to_bytes(4, "big")
+
+
+class _Crc64Nvme:
+    """CRC-64/NVME, which S3 gives to objects that were uploaded without a checksum."""
+
+    _table: list[int] = []  # noqa: RUF012 - filled once, at first use
+
+    def __init__(self) -> None:
+        self.value = (1 << 64) - 1
+        if not self._table:
+            self._table.extend(_crc64_table())
+
+    def update(self, data: bytes | memoryview) -> None:
+        value, table = self.value, self._table
+        for byte in data:
+            value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+        self.value = value
+
+    def digest(self) -> bytes:
+        return (self.value ^ ((1 << 64) - 1)).to_bytes(8, "big")
+
+
+class _PartsMd5:
+    """MD5 over the MD5s of parts, as S3 makes the ETag of a multipart upload."""
+
+    def __init__(self, part_bytes: int) -> None:
+        self.part_bytes, self.left, self.parts = part_bytes, part_bytes, 0
+        self.part = hashlib.md5(usedforsecurity=False)
+        self.all = hashlib.md5(usedforsecurity=False)
+
+    def _close_part(self) -> None:
+        self.all.update(self.part.digest())
+        self.parts += 1
+        self.part, self.left = hashlib.md5(usedforsecurity=False), self.part_bytes
+
+    def update(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            taken = view[: self.left]
+            self.part.update(taken)
+            self.left -= len(taken)
+            view = view[len(taken) :]
+            if self.left == 0:
+                self._close_part()
+
+    def digest(self) -> bytes:
+        if self.left != self.part_bytes or self.parts == 0:
+            self._close_part()
+        return self.all.digest()
+
+
+class Hasher(Protocol):
+    """What hashlib's objects and ours have in common."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Take the next bytes in."""
+
+    def digest(self) -> bytes:
+        """Return the digest of all bytes so far."""
+
+
+def new_hasher(name: str, size: int = 0) -> Hasher:
+    """Return a fresh hasher: a hashlib name, `crc32`, `crc64nvme`, `gitblob` or `parts:BYTES`.
+
+    Args: size in bytes; git puts it before the content.
+    """
+    if name == "crc32":
+        return _Crc32()
+    if name == "crc64nvme":
+        return _Crc64Nvme()
+    if name == "gitblob":
+        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    if name.startswith("parts:"):
+        return _PartsMd5(int(name[6:]))
+    return hashlib.new(name, usedforsecurity=False)
+
+
+class Digests:
+    """Digests of files, each computed once per identity and shared by all requests; safe for threads."""
+
+    def __init__(self, max_entries: int = 200_000) -> None:
+        self._max = max_entries
+        self._known: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._busy: dict[tuple[object, ...], threading.Lock] = {}
+
+    def of(self, file: Located, *names: str) -> list[bytes]:
+        """Return the digests in the order asked for. Reads the file at most once, in 1 MiB steps.
+
+        Raises: OSError when the file cannot be read.
+        """
+        found = self._look_up(file, names)
+        if found is not None:
+            return found
+        with self._lock:
+            busy = self._busy.setdefault(file.identity, threading.Lock())
+        try:
+            with busy:  # two requests for one new file: the second one waits and finds it
+                return self._look_up(file, names) or self._compute(file, names)
+        finally:
+            with self._lock:
+                self._busy.pop(file.identity, None)
+
+    def _look_up(self, file: Located, names: Sequence[str]) -> list[bytes] | None:
+        with self._lock:
+            found = [self._known.get((*file.identity, name)) for name in names]
+        values = [f for f in found if f is not None]
+        return values if len(values) == len(names) else None
+
+    def _compute(self, file: Located, names: Sequence[str]) -> list[bytes]:
+        hashers = [new_hasher(name, file.size) for name in names]
+        fd = open_file(file)
+        with os.fdopen(fd, "rb", buffering=0) as stream:
+            buffer = memoryview(bytearray(min(CHUNK_BYTES, max(file.size, 1))))
+            while (count := stream.readinto(buffer)) > 0:
+                for hasher in hashers:
+                    hasher.update(buffer[:count])
+            after = os.fstat(stream.fileno())
+        values = [hasher.digest() for hasher in hashers]
+        if (after.st_size, after.st_mtime_ns) == (file.size, file.mtime_ns):
+            self._keep(file, names, values)
+        return values
+
+    def _keep(self, file: Located, names: Sequence[str], values: Sequence[bytes]) -> None:
+        with self._lock:
+            for name, value in zip(names, values, strict=True):
+                self._known[(*file.identity, name)] = value
+            while len(self._known) > self._max:
+                self._known.popitem(last=False)
+
+
+def b64(value: bytes) -> str:
+    """Return base64 text, as S3 writes checksums."""
+    return base64.b64encode(value).decode()
