@@ -1,0 +1,124 @@
+"""The copy of one kind that an informer keeps: parsed, trimmed objects by key, with indexes kept as they change.
+
+No I/O and no clock. Objects are shared, not copied: whoever reads one must not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+Json = dict[str, Any]
+Key = tuple[str, str]  # (namespace, name); the namespace of a cluster-scoped object is ""
+IndexFunction = Callable[[Json], Iterable[str]]
+Trim = Callable[[Json], Json]
+
+
+def key_of(obj: Json) -> Key:
+    """Return (namespace, name) of an object."""
+    metadata = obj["metadata"]
+    return str(metadata.get("namespace") or ""), str(metadata["name"])
+
+
+def version_of(obj: Json) -> str:
+    """Return an object's resource version, "" when it has none."""
+    return str(obj["metadata"].get("resourceVersion") or "")
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Tell whether a resource version was made after another one of the same kind.
+
+    Source: resource versions of one kind are comparable integers (Kubernetes 1.35 says so; every version since 1.31
+    behaves so). One that is no number counts as newer, so that nothing gets lost.
+    """
+    if version.isdigit() and than.isdigit():
+        return int(version) > int(than)
+    return version != than
+
+
+def drop_managed_fields(obj: Json) -> Json:
+    """Take out what no one here reads and what makes up half of many objects; changes `obj` and returns it."""
+    metadata = obj["metadata"]
+    metadata.pop("managedFields", None)
+    annotations = metadata.get("annotations")
+    if annotations:
+        annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    return obj
+
+
+class Cache:
+    """Objects of one kind by key, and the declared indexes: index name -> word -> keys."""
+
+    def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
+        self._objects: dict[Key, Json] = {}
+        self._functions = dict(indexes or {})
+        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._functions}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._objects)
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        """Return an object, or None. The namespace of a cluster-scoped object is ""."""
+        return self._objects.get((namespace, name))
+
+    def items(self, namespace: str | None = None) -> list[Json]:
+        """Return all objects (of one namespace), in no order."""
+        if namespace is None:
+            return list(self._objects.values())
+        return [obj for key, obj in self._objects.items() if key[0] == namespace]
+
+    def by_index(self, index: str, word: str) -> list[Json]:
+        """Return the objects that an index lists under a word, sorted by key. Raises: KeyError for an unknown index."""
+        return [self._objects[key] for key in self.keys_by_index(index, word)]
+
+    def keys_by_index(self, index: str, word: str) -> list[Key]:
+        """Return the keys that an index lists under a word, sorted. Raises: KeyError for an unknown index."""
+        return sorted(self._indexes[index].get(word, ()))
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Declare one more index; what is cached already is put into it. Raises: ValueError when the name is taken."""
+        if name in self._functions:
+            raise ValueError(f'index "{name}" is declared twice')
+        self._functions[name] = function
+        self._indexes[name] = {}
+        for key, obj in self._objects.items():
+            self._enter(name, key, obj)
+
+    def put(self, obj: Json) -> Json | None:
+        """Store an object and return the one it replaces."""
+        key = key_of(obj)
+        old = self._objects.get(key)
+        if old is not None:
+            self._leave_all(key, old)
+        self._objects[key] = obj
+        for name in self._functions:
+            self._enter(name, key, obj)
+        return old
+
+    def remove(self, key: Key) -> Json | None:
+        """Take an object out and return it."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._leave_all(key, old)
+        return old
+
+    def _enter(self, name: str, key: Key, obj: Json) -> None:
+        entries = self._indexes[name]
+        for word in self._functions[name](obj):
+            entries.setdefault(word, set()).add(key)
+
+    def _leave_all(self, key: Key, obj: Json) -> None:
+        for name, function in self._functions.items():
+            entries = self._indexes[name]
+            for word in function(obj):
+                keys = entries.get(word)
+                if keys is not None:
+                    keys.discard(key)
+                    if not keys:
+                        del entries[word]
