@@ -20,7 +20,7 @@ from api.kinds import LEASE
 from api.names import LEASE_NAME
 from reconcile import metrics
 from reconcile.client import Client
-from reconcile.errors import AlreadyExists, ApiError, Conflict
+from reconcile.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ class Lease:
         self._margin = write_margin.total_seconds()
         self._clock = clock
         self._seen: Seen | None = None
+        self._exists = False  # a lease that was deleted is still honoured for as long as it would have lasted
         self._writes_until = float("-inf")
         self._held = asyncio.Event()
         self._lost = asyncio.Event()
@@ -161,8 +162,8 @@ class Lease:
                 self._drop("held by another")
                 return False
             return await self._write()
-        except (AlreadyExists, Conflict):
-            await self._look_quietly()  # someone was quicker, or edited it: see who
+        except (AlreadyExists, Conflict, NotFound):
+            await self._look_quietly()  # someone was quicker, edited it, or deleted it: see who
         except ApiError as error:
             log.warning("the lease could not be read or written", extra={"error": str(error)})
         self._check()
@@ -170,7 +171,9 @@ class Lease:
 
     async def _look(self) -> None:
         obj = await self._client.find(LEASE, self._namespace, self._name, within=self._renew_period * 2)
-        self._seen = see(obj, self._seen, self._clock(), self._duration) if obj is not None else None
+        self._exists = obj is not None
+        if obj is not None:
+            self._seen = see(obj, self._seen, self._clock(), self._duration)
 
     async def _look_quietly(self) -> None:
         try:
@@ -182,11 +185,11 @@ class Lease:
         """Create or replace the lease with our name in it; a resource version makes sure that nobody was quicker."""
         sent_at = self._clock()
         body = self._body()
-        if self._seen is None:
+        if not self._exists:
             obj = await self._client.create(LEASE, body, within=self._renew_period * 2)
         else:
             obj = await self._client.put(LEASE, body, within=self._renew_period * 2)
-        self._seen = see(obj, self._seen, self._clock(), self._duration)
+        self._seen, self._exists = see(obj, self._seen, self._clock(), self._duration), True
         self._writes_until = sent_at + self._duration * (1 - DRIFT) - self._margin
         if not self._held.is_set() and self.is_held:
             log.info("took the lease", extra={"holder": self.identity})
@@ -209,7 +212,7 @@ class Lease:
             "acquireTime": now if changes_hands else old.get("acquireTime", now),
             "leaseTransitions": transitions + 1 if changes_hands and self._seen is not None else transitions,
         }
-        if self._seen is not None:
+        if self._seen is not None and self._exists:
             return {**self._seen.obj, "spec": spec}
         metadata = {"namespace": self._namespace, "name": self._name}
         return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}

@@ -16,9 +16,9 @@ WIDGET = Kind("example.com", "v1", "widgets", "Widget")
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
+async def api() -> FakeApi:
     """A fake API server's world; `client` talks to it."""
-    yield FakeApi()
+    return FakeApi()
 
 
 @pytest.fixture
@@ -31,5 +31,5 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Wait until a condition holds; fails the test after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - any condition over the fake's world
             await asyncio.sleep(0.01)
