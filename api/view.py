@@ -215,6 +215,11 @@ def model_id(artifact_or_source: object) -> str | None:
     return text(holder, "modelId") or source_model_id(dig(holder, "sourceUri"))
 
 
+def cache_directory(artifact: object) -> str:
+    """Directory of a base model on its cache claim and below `/workspace/cache`: its model id, else its name."""
+    return model_id(artifact) or name_of(artifact)
+
+
 def compatible_with(artifact: object) -> tuple[str, ...]:
     """spec.compatibleWith (logical mode), empty when absent."""
     return strings(artifact, "spec", "compatibleWith")

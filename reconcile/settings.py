@@ -25,6 +25,8 @@ class ReconcileSettings:
     staging_deadline: timedelta = timedelta(hours=2)
     fetch_deadline: timedelta = timedelta(hours=24)
     job_ttl: timedelta = timedelta(hours=1)  # a net only: finished Jobs are deleted once recorded
+    probe_period: timedelta = timedelta(seconds=10)
+    startup_timeout: timedelta = timedelta(hours=1)
     deployment_mode: str = "Standard"
     max_surge: int = 0
     max_unavailable: int = 1

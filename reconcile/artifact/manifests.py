@@ -20,7 +20,19 @@ from api.names import (
     derive_name,
     short_hash,
 )
-from api.view import Json, integer, items, mapping, model_id, name_of, namespace_of, source_uri, strings, text, uid_of
+from api.view import (
+    Json,
+    cache_directory,
+    integer,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    source_uri,
+    strings,
+    text,
+    uid_of,
+)
 from reconcile.jobs import JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, parse_quantity, whole_gibibytes
 from reconcile.settings import ReconcileSettings
@@ -137,7 +149,7 @@ def render_fetch_job(
         artifact=name_of(artifact),
         artifact_uid=uid_of(artifact),
         source_uri=source_uri(artifact),
-        model_id=model_id(artifact),
+        model_id=cache_directory(artifact),
         include=list(strings(filters, "include")),
         exclude=list(strings(filters, "exclude")),
         progress_port=settings.progress_port,

@@ -1,0 +1,208 @@
+"""What a service runs, told alike for both pipelines: image, model, accelerators, environment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from api.names import LABEL_METRIC, LABEL_MODEL, LABEL_PRECISION, LABEL_PROFILE, LABEL_TEMPLATE
+from api.view import (
+    EMPTY,
+    Json,
+    dig,
+    feature_token,
+    integer,
+    items,
+    mapping,
+    model_id,
+    strings,
+    text,
+)
+from reconcile.objects import merge_env
+from rules.resolve import Pipeline, Resolved, effective_profile
+
+PROFILES_FOLDER = "/workspace/aim-runtime/profiles/custom"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile:
+    """The effective profile as the image reads it: `folder`/`name`, selected by `profile_id`."""
+
+    folder: str
+    name: str
+    content: str
+    profile_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run. `env` are entries below the service's own; `gpus` is 0 for a CPU profile."""
+
+    image: str
+    model_id: str | None
+    source_uri: str | None
+    env: tuple[Mapping[str, Any], ...] = ()
+    engine: str | None = None
+    engine_args: Json = field(default_factory=dict)
+    metric: str | None = None
+    precision: str | None = None
+    aim_id: str | None = None
+    profile_id: str | None = None
+    profile_file: ProfileFile | None = None
+    accelerator_model: str | None = None
+    accelerator_vendor: str | None = None
+    partitioning: str | None = None
+    gpus: int = 1
+    gpu_resource: str | None = None
+    resources: Json = field(default_factory=dict)
+    pull_secrets: Sequence[Any] = ()
+    service_account: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    runtime_profile: str | None = None
+
+
+def make_plan(pipeline: Pipeline, service: Json) -> Plan | None:
+    """Return what the resolved pipeline runs, or None while it is not resolved."""
+    if pipeline.kind == "profile":
+        found = pipeline.profile
+        return _from_profile(found.obj, found.name, service) if isinstance(found, Resolved) else None
+    return _from_template(pipeline, service)
+
+
+def _sole_source(sources: Sequence[Any] | None) -> Json:
+    return sources[0] if sources and isinstance(sources[0], Mapping) else EMPTY
+
+
+def _from_profile(profile: Json, name: str, service: Json) -> Plan | None:
+    spec = effective_profile(profile, service)
+    image = text(spec, "image")
+    if image is None:
+        return None
+    source = _sole_source(items(spec, "modelSources"))
+    file = render_profile_file(spec)
+    engine_env = [{"name": key, "value": str(value)} for key, value in mapping(spec, "engineEnv").items()]
+    # The image applies env_vars of the projected file itself; without one the variables go to the container.
+    env = merge_env([] if file else engine_env, items(spec, "containerEnv"))
+    return Plan(
+        image=image,
+        model_id=model_id(source) or text(spec, "modelId"),
+        source_uri=text(source, "sourceUri"),
+        env=tuple(env.values()),
+        engine=text(spec, "engine"),
+        engine_args=mapping(spec, "engineArgs"),
+        metric=text(spec, "metric"),
+        precision=text(spec, "precision"),
+        aim_id=text(spec, "aimId"),
+        profile_id=file.profile_id if file else text(spec, "profileId"),
+        profile_file=file,
+        accelerator_model=text(spec, "acceleratorModel"),
+        accelerator_vendor=text(spec, "acceleratorVendor"),
+        partitioning=text(spec, "acceleratorPartitioningMode"),
+        gpus=_gpus(text(spec, "acceleratorType"), integer(spec, "acceleratorCount")),
+        resources=mapping(spec, "resources"),
+        pull_secrets=items(spec, "imagePullSecrets"),
+        service_account=text(spec, "serviceAccountName"),
+        labels={LABEL_PROFILE: name, **_shape_labels(spec)},
+        runtime_profile=text(spec, "profileId") or name,
+    )
+
+
+def _gpus(kind: str | None, count: int | None) -> int:
+    return 0 if kind == "cpu" else max(1, count if count is not None else 1)
+
+
+def _shape_labels(spec: Json) -> dict[str, str]:
+    words = {LABEL_METRIC: text(spec, "metric"), LABEL_PRECISION: text(spec, "precision")}
+    return {key: value for key, value in words.items() if value}
+
+
+def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
+    if pipeline.image is None:
+        return None
+    template = pipeline.template.obj if isinstance(pipeline.template, Resolved) else EMPTY
+    model = pipeline.model.obj if isinstance(pipeline.model, Resolved) else EMPTY
+    source = _sole_source(pipeline.sources)
+    custom = mapping(service, "spec", "model", "custom")
+    gpu = mapping(template, "spec", "hardware", "gpu") or mapping(custom, "hardware", "gpu")
+    env = merge_env(items(model, "spec", "env"), items(template, "spec", "env"))
+    labels = {
+        LABEL_TEMPLATE: text(template, "metadata", "name"),
+        LABEL_MODEL: text(model, "metadata", "name"),
+        **_shape_labels(mapping(template, "spec")),
+    }
+    spec = mapping(template, "spec")
+    return Plan(
+        image=pipeline.image,
+        model_id=model_id(source),
+        source_uri=text(source, "sourceUri"),
+        env=tuple(env.values()),
+        metric=text(spec, "metric"),
+        precision=text(spec, "precision"),
+        profile_id=text(spec, "profileId"),
+        accelerator_model=text(gpu, "model"),
+        gpus=max(1, integer(gpu, "count") or 1),
+        gpu_resource=text(gpu, "resourceName"),
+        resources=mapping(spec, "resources") or mapping(model, "spec", "resources"),
+        pull_secrets=[*items(model, "spec", "imagePullSecrets"), *items(spec, "imagePullSecrets")],
+        service_account=text(spec, "serviceAccountName") or text(model, "spec", "serviceAccountName"),
+        labels={key: value for key, value in labels.items() if value},
+        runtime_profile=text(spec, "profileId"),
+    )
+
+
+def render_profile_file(spec: Json) -> ProfileFile | None:
+    """Return the runtime profile file of an effective profile, or None when it has no `aimId` to live under.
+
+    Source: interface facts, section 8.
+    """
+    aim_id = text(spec, "aimId")
+    if aim_id is None:
+        return None
+    count = integer(spec, "acceleratorCount")
+    token = feature_token(strings(spec, "features"))
+    source = _sole_source(items(spec, "modelSources"))
+    metadata: dict[str, Any] = {
+        "engine": text(spec, "engine"),
+        "gpu": text(spec, "acceleratorModel"),
+        "gpu_count": count,
+        "manual_selection_only": dig(spec, "manualSelectionOnly"),
+        "metric": text(spec, "metric"),
+        "precision": text(spec, "precision"),
+        "type": text(spec, "type"),
+        "features": [token] if token else [],
+    }
+    content: dict[str, Any] = {
+        "aim_id": aim_id,
+        "model_id": model_id(source) or text(spec, "modelId"),
+        "metadata": {key: value for key, value in metadata.items() if value is not None},
+        "engine_args": _kebab(mapping(spec, "engineArgs")),
+        "env_vars": {key: str(value) for key, value in sorted(mapping(spec, "engineEnv").items())},
+    }
+    stem = _file_stem(spec, count)
+    return ProfileFile(
+        folder=f"{PROFILES_FOLDER}/{aim_id}",
+        name=f"{stem}.yaml",
+        content=yaml.safe_dump({key: value for key, value in content.items() if value is not None}, sort_keys=True),
+        profile_id=f"custom/{aim_id}/{stem}",
+    )
+
+
+def _kebab(args: Json) -> dict[str, Any]:
+    return {key.replace("_", "-"): args[key] for key in sorted(args)}
+
+
+def _file_stem(spec: Json, count: int | None) -> str:
+    if given := text(spec, "profileId"):
+        return given
+    parts = [
+        text(spec, "engine"),
+        text(spec, "acceleratorModel"),
+        text(spec, "precision"),
+        f"tp{count if count is not None else 1}",
+        text(spec, "metric"),
+        text(spec, "variant"),
+    ]
+    return "-".join(part for part in parts if part).lower()
