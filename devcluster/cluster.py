@@ -26,9 +26,9 @@ from typing import Any
 from devcluster import content, control_plane, provisioner
 from devcluster.base_models import BASE_MODELS, write_base_model
 from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
-from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, NODE_NAME, PORTS, Site
+from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, PORTS, Site
 from devcluster.folder import Layout, World
-from devcluster.guard import adopt_orphans
+from devcluster.guard import adopt_orphans, kill_below
 from devcluster.kube import Kube, KubeError
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
@@ -248,8 +248,13 @@ class Supervisor:
 
     async def _provision(self) -> None:
         """Give claims their directories, for as long as the cluster runs."""
-        async with Kube.from_kubeconfig(self.layout.kubeconfig_of("provisioner")) as kube:
-            await provisioner.run(kube, self.layout.claims, self.layout.owners)
+        while True:
+            try:
+                async with Kube.from_kubeconfig(self.layout.kubeconfig_of("provisioner")) as kube:
+                    await provisioner.run(kube, self.layout.claims, self.layout.owners)
+            except Exception:
+                log.exception("the provisioner failed and starts again")
+                await asyncio.sleep(1.0)
 
     def _secrets(self) -> list[content.Json]:
         world = self.world
@@ -338,6 +343,7 @@ class Supervisor:
         await self.keeper.stop(["etcd"])
         if self._kube is not None:
             await self._kube.aclose()
+        kill_below(os.getpid())  # orphans that we adopted, should the guard be gone
         self.layout.state.unlink(missing_ok=True)
         if self._reservation is not None:
             self._reservation.close()
@@ -350,6 +356,8 @@ def _ended(error: ProcessEndedError, layout: Layout) -> StepError:
 
 async def _main(arguments: list[str]) -> int:
     options = Options(**json.loads(arguments[1]))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     adopt_orphans()
     return await Supervisor(options, Link(int(arguments[0]))).run()
 

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import logging
 import shutil
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,8 @@ Json = dict[str, Any]
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"  # what the volume controller and kubectl look at
 _STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"  # set on a claim by the volume controller: do it
 _OPEN_MODE = 0o777  # pods of any user write there, as on a network share without squashing
+_ATTEMPTS = 6
+_PAUSE_S = 0.2  # doubled with each attempt
 _PROVISIONERS = (RWX_PROVISIONER, RWO_PROVISIONER)
 
 
@@ -113,20 +117,23 @@ class Provisioner:
         """Make a volume for each claim that wants one."""
         async for kind, claim in self._kube.watch("/api/v1/persistentvolumeclaims"):
             if kind in ("ADDED", "MODIFIED"):
-                await self._guarded(self._serve_claim(claim), claim)
+                await self._guarded(self._serve_claim, claim)
 
     async def watch_volumes(self) -> None:
         """Remove each volume that its claim has released."""
         async for kind, volume in self._kube.watch("/api/v1/persistentvolumes"):
             if kind in ("ADDED", "MODIFIED"):
-                await self._guarded(self._serve_volume(volume), volume)
+                await self._guarded(self._serve_volume, volume)
 
-    async def _guarded(self, work: Any, item: Json) -> None:
-        """Do one piece of work; a failure is logged, and the object's next event or the next start tries again."""
-        try:
-            await work
-        except (KubeError, OSError) as error:
-            log.warning("provisioning failed", extra={"object": item["metadata"]["name"], "error": str(error)})
+    async def _guarded(self, work: Callable[[Json], Awaitable[None]], item: Json) -> None:
+        """Do one piece of work, trying again a few times; then the object's next event or the next start must do."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                await work(item)
+                return
+            except (KubeError, OSError) as error:
+                log.warning("provisioning of %s failed: %s", item["metadata"]["name"], error)
+                await asyncio.sleep(_PAUSE_S * 2**attempt)
 
     async def _serve_claim(self, claim: Json) -> None:
         plan = plan_claim(claim, self._claims)
@@ -146,7 +153,9 @@ class Provisioner:
         if meta["uid"] in self._refused:
             return
         self._refused.add(meta["uid"])
-        await self._kube.create(f"/api/v1/namespaces/{meta['namespace']}/events", render_refusal(claim, reason))
+        await self._kube.create(
+            f"/api/v1/namespaces/{meta['namespace']}/events", render_refusal(claim, reason, datetime.now(UTC))
+        )
 
     async def _serve_volume(self, volume: Json) -> None:
         if plan_volume(volume).action != "remove":
@@ -156,8 +165,9 @@ class Provisioner:
         await self._kube.delete(f"/api/v1/persistentvolumes/{volume['metadata']['name']}")
 
 
-def render_refusal(claim: Json, reason: str) -> Json:
-    """Return the Warning event that tells why a claim stays Pending."""
+def render_refusal(claim: Json, reason: str, now: datetime) -> Json:
+    """Return the Warning event that tells why a claim stays Pending. `now` is in UTC."""
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = claim["metadata"]
     provisioner = meta["annotations"][_STORAGE_PROVISIONER]
     return {
@@ -176,6 +186,8 @@ def render_refusal(claim: Json, reason: str) -> Json:
         "reason": "ProvisioningFailed",
         "message": reason,
         "source": {"component": provisioner},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
         "count": 1,
     }
 

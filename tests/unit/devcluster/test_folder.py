@@ -1,0 +1,69 @@
+"""The cluster's folder: locked while it runs, remembered when it does not, emptied only when it is ours."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from devcluster.folder import Layout, RunningError, World, empty, hold, is_running, read_state
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "d")
+    assert not is_running(layout)
+    held = hold(layout)
+    assert is_running(layout)
+    with pytest.raises(RunningError):
+        hold(layout)
+    os.close(held)
+    assert not is_running(layout)
+
+
+def test_a_world_is_remembered_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "world.json"
+    world = World.load(path)
+    world.range_index, world.settings = 3, {"reaperPeriod": "5s"}
+    world.save(path)
+    assert World.load(path) == world
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_worlds_have_different_credentials(tmp_path: Path) -> None:
+    one, two = World(), World()
+    assert one.s3_secret_key != two.s3_secret_key
+    assert one.hub_token != two.hub_token
+    assert one.hub_token.startswith("hf_")
+
+
+@pytest.mark.parametrize("text", ["nonsense", '{"unknown": 1}', "[]"])
+def test_a_world_that_cannot_be_read_names_the_way_out(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "world.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="--fresh"):
+        World.load(path)
+
+
+def test_empty_removes_a_world_but_never_a_stranger(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "d")
+    layout.make()
+    World().save(layout.world)
+    (layout.hub / "acme").mkdir()
+    (layout.root / "link").symlink_to(tmp_path)
+    empty(layout)
+    assert [path.name for path in layout.root.iterdir()] == ["run"]
+    assert tmp_path.exists()
+    home = Layout(tmp_path / "home")
+    home.root.mkdir()
+    (home.root / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="no folder of a cluster"):
+        empty(home)
+    assert (home.root / "thesis.tex").exists()
+    empty(Layout(tmp_path / "absent"))
+
+
+def test_state_that_is_absent_or_broken_is_no_state(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert read_state(layout) == {}
+    layout.run.mkdir()
+    layout.state.write_text("{")
+    assert read_state(layout) == {}
