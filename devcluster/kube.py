@@ -13,7 +13,7 @@ import logging
 import random
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -214,7 +214,7 @@ class Kube:
             if not (error.not_found and missing_ok):
                 raise
 
-    async def watch(self, path: str, params: Params | None = None) -> AsyncIterator[tuple[str, Json]]:
+    async def watch(self, path: str, params: Params | None = None) -> AsyncGenerator[tuple[str, Json], None]:
         """List and watch a collection for ever; end it by cancelling or closing the iterator.
 
         Yields (type, object): ADDED, MODIFIED, DELETED, and ("SYNCED", {}) each time a whole list was delivered.
@@ -271,7 +271,9 @@ class Kube:
                 return items, str(page["metadata"].get("resourceVersion", ""))
             query["continue"] = token
 
-    async def _watch_once(self, path: str, params: Params | None, version: str) -> AsyncIterator[tuple[str, Json]]:
+    async def _watch_once(
+        self, path: str, params: Params | None, version: str
+    ) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield the events of one watch request until the server ends it. Raises: KubeError."""
         seconds = random.randint(_WATCH_MIN_S, _WATCH_MAX_S)  # noqa: S311 (spreads load, no secret)
         query: dict[str, str | int | bool] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,9 @@ def gone() -> dict[str, Any]:
     return {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 
-async def take(watch: AsyncIterator[tuple[str, dict[str, Any]]], count: int) -> list[tuple[str, str]]:
+async def take(watch: AsyncGenerator[tuple[str, dict[str, Any]], None], count: int) -> list[tuple[str, str]]:
     got: list[tuple[str, str]] = []
-    async with aclosing(watch) as stream:  # type: ignore[type-var]  # an async generator has aclose
+    async with aclosing(watch) as stream:
         async for kind, item in stream:
             got.append((kind, item.get("metadata", {}).get("name", "")))
             if len(got) == count:
