@@ -242,7 +242,6 @@ _KEPT_WORDS = (
     "pattern",
     "minItems",
     "maxItems",
-    "anyOf",  # only that of int-or-string is left here
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",

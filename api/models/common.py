@@ -62,13 +62,7 @@ ModelId = Annotated[str, Field(pattern=MODEL_ID_PATTERN)]
 SourceUri = Annotated[str, Field(pattern=SOURCE_URI_PATTERN)]
 Quantity = Annotated[
     int | Annotated[str, Field(pattern=_QUANTITY_PATTERN)],
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "pattern": _QUANTITY_PATTERN,
-        }
-    ),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY_PATTERN}),
 ]
 
 Feature = Literal["adapters", "adapters-scale-only"]

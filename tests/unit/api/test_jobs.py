@@ -1,0 +1,140 @@
+"""What travels to a Job as arguments and back as its termination message."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.jobs import (
+    TERMINATION_MESSAGE_LIMIT,
+    FetchSpec,
+    JobResult,
+    JobSpec,
+    Note,
+    ReapSpec,
+    StageSpec,
+    SyncSpec,
+    parse_termination_message,
+)
+
+STAGE = StageSpec(
+    namespace="ns",
+    service="svc",
+    service_uid="su",
+    artifact="a",
+    artifact_uid="au",
+    path="a",
+    source_uri="s3://bucket/x/",
+    model_id="org/a",
+    stage_key="k",
+    max_rank=32,
+    declared_rank=16,
+)
+ARGUMENTS: dict[str, tuple[JobSpec, list[str]]] = {
+    "lists repeat, in their order": (
+        SyncSpec(namespace="ns", service="s", service_uid="u", generation=3, sync_key="k", declared=["b", "a"]),
+        [
+            "--namespace=ns",
+            "--service=s",
+            "--service-uid=u",
+            "--generation=3",
+            "--sync-key=k",
+            "--declared=b",
+            "--declared=a",
+        ],
+    ),
+    "flags in lower case": (
+        ReapSpec(listed_at=1.5, live=["u"], dry_run=True),
+        ["--listed-at=1.5", "--live=u", "--dry-run=true"],
+    ),
+    "unset and default values are left out": (
+        FetchSpec(namespace="ns", artifact="a", artifact_uid="u", source_uri="hf://o/n", s3_region=None),
+        ["--namespace=ns", "--artifact=a", "--artifact-uid=u", "--source-uri=hf://o/n"],
+    ),
+    "a false that is not the default is written": (
+        STAGE.model_copy(update={"allow_pickle": False}),
+        [*STAGE.to_args(), "--allow-pickle=false"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "arguments"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_arguments(spec: JobSpec, arguments: list[str]) -> None:
+    assert sorted(spec.to_args()) == sorted(arguments)
+    assert [argument for argument in spec.to_args() if "declared=" in argument] == [
+        argument for argument in arguments if "declared=" in argument
+    ]
+
+
+def test_no_specification_has_a_place_for_a_secret() -> None:
+    fields = {name for spec in (StageSpec, SyncSpec, ReapSpec, FetchSpec) for name in spec.model_fields}
+    assert [name for name in fields if "token" in name or "secret" in name or "password" in name] == []
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=3000) | st.text('é😀\n"\\', max_size=3000)
+NOTES = st.lists(st.builds(Note, reason=st.text(max_size=40), message=TEXTS), max_size=4)
+RESULTS = st.builds(
+    JobResult,
+    ok=st.booleans(),
+    reason=st.from_regex(r"\A[A-Z][A-Za-z]{0,40}\Z"),
+    message=TEXTS,
+    retriable=st.booleans(),
+    key=st.text("0123456789abcdef", max_size=16),
+    rank=st.none() | st.integers(1, 1024),
+    base_model_id=st.none() | st.text(max_size=200),
+    removed=st.lists(st.text(max_size=200), max_size=100),
+    warnings=NOTES,
+)
+
+
+@given(RESULTS)
+def test_a_termination_message_fits_and_is_read_back(result: JobResult) -> None:
+    text = result.to_termination_message()
+    assert len(text.encode()) <= TERMINATION_MESSAGE_LIMIT
+    read = parse_termination_message(text)
+    assert read is not None
+    assert (read.ok, read.reason, read.key, read.rank) == (result.ok, result.reason, result.key, result.rank)
+
+
+HUGE = {
+    "message": JobResult(ok=False, reason="R", message="😀" * 50_000),
+    "removed": JobResult(ok=True, reason="R", removed=["é" * 255] * 5_000),
+    "warnings": JobResult(ok=True, reason="R", warnings=[Note(reason="N", message="x" * 5_000)] * 50),
+    "one long warning": JobResult(ok=True, reason="R", warnings=[Note(reason="N", message="x" * 50_000)]),
+    "base model id": JobResult(ok=True, reason="R", base_model_id="b" * 50_000),
+    "revision": JobResult(ok=True, reason="R", revision="r" * 50_000),
+}
+
+
+@pytest.mark.parametrize("result", HUGE.values(), ids=HUGE)
+def test_huge_results_are_shortened(result: JobResult) -> None:
+    text = result.to_termination_message()
+    assert len(text.encode()) <= TERMINATION_MESSAGE_LIMIT
+    assert parse_termination_message(text) is not None
+
+
+def test_keys_on_the_wire_are_camel_case() -> None:
+    wire = json.loads(JobResult(ok=True, reason="Staged", size_bytes=5, base_model_id="o/n").to_termination_message())
+    assert wire == {"ok": True, "reason": "Staged", "sizeBytes": 5, "baseModelId": "o/n"}
+
+
+FOREIGN = [None, "", "   ", "killed", "{}", "[]", "null", '{"ok": true}', '{"ok": "maybe", "reason": 3}', 7, b"{}", {}]
+
+
+@pytest.mark.parametrize("text", FOREIGN, ids=repr)
+def test_what_is_none_of_ours_is_none(text: object) -> None:
+    assert parse_termination_message(text) is None
+
+
+@given(st.text() | st.binary() | st.none() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps))
+def test_parsing_never_raises(text: object) -> None:
+    parse_termination_message(text)
+
+
+def test_a_newer_writer_may_say_more() -> None:
+    read = parse_termination_message('{"ok": true, "reason": "Staged", "somethingNew": 1}')
+    assert read is not None
+    assert read.reason == "Staged"
