@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from api.errors import FieldError, FieldWarning, sorted_errors
 from rules.resolve import Ref
 
+_INDEX = re.compile(r"\[\d+\]")
 MOST_WARNINGS = 10
 LONGEST_WARNING = 120
 
@@ -18,7 +20,7 @@ class Finding:
 
     `rests_on`: objects other than the judged one whose presence, absence or content makes the error; empty when the
     manifest alone does. `subject` tells the same fault at another place (a reordered list) from a new one; empty: the
-    error's path.
+    error's path without indexes.
     """
 
     error: FieldError
@@ -28,7 +30,7 @@ class Finding:
     @property
     def identity(self) -> tuple[str, str, str]:
         """Equal for the same fault in the old and the new object."""
-        return (self.error.reason, self.subject or self.error.path, str(self.error.value))
+        return (self.error.reason, self.subject or _INDEX.sub("[]", self.error.path), str(self.error.value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,174 @@
+"""May this adapter be served by this service? One judgement for webhook, reconciler and command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from api.errors import Cause, FieldError
+from api.kinds import AIM_ARTIFACT
+from api.names import ADAPTER_DIRECTORY_PATTERN
+from api.view import (
+    AdapterRef,
+    Json,
+    adapter_path,
+    adapter_refs,
+    compatible_with,
+    declared_rank,
+    integer,
+    is_adapter,
+    namespace_of,
+    parent_artifact,
+)
+from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, CeilingDecision, round_up
+from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
+from rules.verdict import Finding
+
+REASON_NOT_AN_ADAPTER = "AdapterNotAnAdapter"
+REASON_PATH_INVALID = "AdapterPathInvalid"
+REASON_PATH_DUPLICATE = "AdapterPathDuplicate"
+REASON_INCOMPATIBLE = "AdapterIncompatible"
+REASON_WRONG_PARENT = "AdapterParentMismatch"
+REASON_RANK_ABOVE_CEILING = "AdapterRankAboveCeiling"
+
+_DIRECTORY = re.compile(ADAPTER_DIRECTORY_PATTERN)
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFindings:
+    """What is wrong with one declared adapter; `path` is the directory that it would be staged to."""
+
+    ref: AdapterRef
+    path: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[FieldError, ...]:
+        """The bare errors."""
+        return tuple(finding.error for finding in self.findings)
+
+
+def judge_adapters(
+    service: object,
+    artifacts: Mapping[str, ArtifactState],
+    base: BaseResolution,
+    ceiling: CeilingDecision,
+    ceiling_rests_on: tuple[Ref, ...] = (),
+) -> list[AdapterFindings]:
+    """Return the adapters that cannot be served, in the user's order, each with all that is wrong with it.
+
+    Missing and unreadable artifacts are not judged, nor is anything that rests on a base that is not known, or on a
+    ceiling that cannot be read.
+    Source: contract, sections 4, 5, 8 and 11 (fields of errors).
+    """
+    namespace = namespace_of(service)
+    path_owner: dict[str, AdapterRef] = {}
+    seen: set[str] = set()
+    judged: list[AdapterFindings] = []
+    for ref in adapter_refs(service):
+        artifact = artifacts.get(ref.name)
+        if ref.name in seen or artifact is None or isinstance(artifact, Unreadable):
+            continue
+        seen.add(ref.name)
+        path = adapter_path(artifact, ref.name)
+        me = Ref(AIM_ARTIFACT, namespace, ref.name)
+        if not is_adapter(artifact):
+            judged.append(AdapterFindings(ref, path, (_not_an_adapter(ref, me),)))
+            continue
+        found = [
+            finding
+            for finding in (
+                _path_invalid(ref, path, me),
+                _path_duplicate(ref, path, path_owner.setdefault(path, ref), me),
+                _incompatible(ref, artifact, base, me),
+                _wrong_parent(ref, artifact, base, me),
+                _rank_above_ceiling(ref, artifact, ceiling, (me, *ceiling_rests_on)),
+            )
+            if finding is not None
+        ]
+        if found:
+            judged.append(AdapterFindings(ref, path, tuple(found)))
+    return judged
+
+
+def _error(ref: AdapterRef, reason: str, detail: str, hint: str, cause: Cause = Cause.INVALID) -> FieldError:
+    return FieldError(ref.path, reason, cause, detail, ref.name, hint)
+
+
+def _not_an_adapter(ref: AdapterRef, me: Ref) -> Finding:
+    detail = "this AIMArtifact has spec.type model; only artifacts of type adapter can be declared"
+    hint = "name an AIMArtifact with spec.type: adapter; the base model comes from the profile or model"
+    return Finding(_error(ref, REASON_NOT_AN_ADAPTER, detail, hint), (me,), ref.name)
+
+
+def _path_invalid(ref: AdapterRef, path: str, me: Ref) -> Finding | None:
+    if _DIRECTORY.fullmatch(path):
+        return None
+    detail = f'its frozen path "{path[:80]}" (status.adapterPath) is no directory name that a server loads'
+    hint = "delete and create the AIMArtifact again: the path is then its name"
+    return Finding(_error(ref, REASON_PATH_INVALID, detail, hint), (me,), ref.name)
+
+
+def _path_duplicate(ref: AdapterRef, path: str, owner: AdapterRef, me: Ref) -> Finding | None:
+    if owner is ref:
+        return None
+    detail = f'resolves to the path "{path}" that {owner.path} "{owner.name}" has already; the path is the model name'
+    hint = "remove one of the two, or create one of the artifacts again under another name"
+    other = Ref(AIM_ARTIFACT, me.namespace, owner.name)
+    return Finding(_error(ref, REASON_PATH_DUPLICATE, detail, hint, Cause.DUPLICATE), (me, other), ref.name)
+
+
+def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref) -> Finding | None:
+    exact_only = parent_artifact(artifact) is not None and not compatible_with(artifact)
+    if not base.known or base.model_id is None or exact_only or base.model_id in compatible_with(artifact):
+        return None
+    made_for = listed(compatible_with(artifact)) or "nothing (its spec.compatibleWith is empty)"
+    detail = f'it fits {made_for}; the base of this service is {base.model_id} (AIMArtifact "{base.name}")'
+    hint = f'if it really fits, add "{base.model_id}" to its spec.compatibleWith; else choose another adapter'
+    return Finding(_error(ref, REASON_INCOMPATIBLE, detail, hint), (me, *base.looked_at), ref.name)
+
+
+def _wrong_parent(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref) -> Finding | None:
+    parent = parent_artifact(artifact)
+    if not base.known or parent is None or parent == base.name:
+        return None
+    detail = f'it belongs to AIMArtifact "{parent}" (spec.parentArtifact); the base of this service is "{base.name}"'
+    hint = "choose an adapter of that base, or declare the adapter with spec.compatibleWith instead of a parent"
+    return Finding(_error(ref, REASON_WRONG_PARENT, detail, hint), (me, *base.looked_at), ref.name)
+
+
+def _rank_above_ceiling(
+    ref: AdapterRef, artifact: Json, ceiling: CeilingDecision, rests_on: tuple[Ref, ...]
+) -> Finding | None:
+    rank = declared_rank(artifact)
+    limit = ceiling.asked.value
+    if limit is None or rank <= limit:
+        return None
+    needed = round_up(rank)
+    if needed is None:
+        detail = f"its rank {rank} is above {HIGHEST_RANK}, the highest rank that an engine takes"
+        hint = f"supported ceilings: {SUPPORTED_RANKS}; train it with a lower rank"
+        return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on[:1], ref.name)
+    detail = f"its rank {_shown_rank(artifact, rank)} is above the ceiling {limit} ({ceiling.asked.origin})"
+    hint = _raise_hint(ceiling.asked.origin, needed)
+    return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on, ref.name)
+
+
+def _shown_rank(artifact: Json, rank: int) -> str:
+    return f"{rank}" if integer(artifact, "spec", "rank") is not None else f"{rank} (the default)"
+
+
+def _raise_hint(origin: str, needed: int) -> str:
+    if origin == ORIGIN_SERVICE:
+        return f"raise spec.adapterRuntime.maxRank to {needed}"
+    if origin == ORIGIN_BUILT_IN:
+        return f"set spec.adapterRuntime.maxRank: {needed}, or first apply a RuntimeConfig that sets it"
+    return f"set spec.adapterRuntime.maxRank: {needed} on this service, or first raise it in {origin}"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return a few names as prose: `a, b, c and 4 more`."""
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

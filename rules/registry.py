@@ -1,0 +1,123 @@
+"""The list of rules: each with what it refuses or warns about, and an example of either side that tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from api.errors import FieldWarning
+from api.kinds import Kind
+from rules.verdict import Failure, Finding
+
+if TYPE_CHECKING:
+    from rules.seen import Seen
+
+
+class Basis(Enum):
+    """What a rule looks at, and so where it can be asked."""
+
+    OBJECT = "object"  # the manifest alone
+    WORLD = "world"  # the manifest and other objects
+    TRANSITION = "transition"  # the manifest and its old self: no stored object shows it
+    REQUEST = "request"  # the version that the user wrote: no stored object shows it
+    STORED = "stored"  # for the reconciler: what admission only warns about, because it may still come
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A manifest as a merge patch (YAML) over the kind's plain example; `old` makes it an update.
+
+    `world` is a YAML list of objects, each laid over the plain example of its kind and name.
+    """
+
+    new: str
+    old: str | None = None
+    world: str = "[]"
+    version: str = ""  # of the request; empty: the storage version
+
+
+Output = Finding | FieldWarning
+Check = Callable[[Any], Iterable[Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `reasons` are the stable words that it can speak; `warns` tells a warning from a refusal."""
+
+    name: str
+    kinds: tuple[str, ...]
+    basis: Basis
+    fields: str
+    reasons: tuple[str, ...]
+    says: str
+    check: Check
+    warns: bool
+    refused: Example
+    passes: Example
+
+
+_RULES: list[Rule] = []
+
+
+def rule(
+    *kinds: Kind,
+    reason: str | tuple[str, ...],
+    fields: str,
+    refused: Example,
+    passes: Example,
+    basis: Basis = Basis.OBJECT,
+    warns: bool = False,
+) -> Callable[[Check], Check]:
+    """Register a rule for kinds; the function's docstring is what the table of rules says of it."""
+
+    def register(check: Check) -> Check:
+        _RULES.append(
+            Rule(
+                name=getattr(check, "__name__", "?"),
+                kinds=tuple(kind.kind for kind in kinds),
+                basis=basis,
+                fields=fields,
+                reasons=(reason,) if isinstance(reason, str) else reason,
+                says=" ".join((check.__doc__ or "").split()),
+                check=check,
+                warns=warns,
+                refused=refused,
+                passes=passes,
+            )
+        )
+        return check
+
+    return register
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Return every registered rule in the order of the pages that hold them."""
+    return tuple(_RULES)
+
+
+def rules_for(kind: str, *bases: Basis, warns: bool | None = None) -> tuple[Rule, ...]:
+    """Return the rules of a kind; of some bases, and of errors or warnings only, where asked."""
+    return tuple(
+        entry
+        for entry in _RULES
+        if kind in entry.kinds and (not bases or entry.basis in bases) and (warns is None or entry.warns == warns)
+    )
+
+
+def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
+    """Ask each rule; one that raises is a failure of ours and leaves the others their say."""
+    findings: list[Finding] = []
+    warnings: list[FieldWarning] = []
+    failures: list[Failure] = []
+    for entry in rules:
+        try:
+            for output in entry.check(seen):
+                if isinstance(output, Finding):
+                    findings.append(output)
+                else:
+                    warnings.append(output)
+        except Exception as error:
+            failures.append(Failure(entry.name, f"{type(error).__name__}: {error}"))
+    return findings, warnings, failures

@@ -1,0 +1,199 @@
+"""What a rule sees: an object, its old self, the world, and what follows from them, worked out when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from api.errors import Cause, FieldError
+from api.kinds import Kind
+from api.view import (
+    AdapterRef,
+    Json,
+    adapter_mode,
+    adapter_refs,
+    effective_features,
+    feature_token,
+    integer,
+    mapping,
+    name_of,
+    namespace_of,
+    uses_adapters,
+)
+from rules.adapters import AdapterFindings, judge_adapters
+from rules.rank import ORIGIN_SERVICE, CeilingDecision, decide_ceiling
+from rules.resolve import (
+    ArtifactState,
+    BaseResolution,
+    MergedRuntimeConfig,
+    Pipeline,
+    Ref,
+    Resolved,
+    declared_artifacts,
+    resolve_base,
+    resolve_pipeline,
+    service_runtime_config,
+)
+from rules.verdict import Finding
+from rules.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Settings that rules depend on.
+
+    `admission_only`: another operator acts on the objects, so unimplemented fields are none of our business.
+    `rollout`: the predictor's deployment strategy in words, named where a change rolls pods.
+    """
+
+    admission_only: bool = False
+    rollout: str = "maxSurge 0, maxUnavailable 1"
+
+
+DEFAULT_CONTEXT = Context()
+
+
+class Seen:
+    """An object under judgement. Nothing of it may be changed."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        new: Json,
+        old: Json | None,
+        world: World,
+        *,
+        request_version: str = "",
+        context: Context = DEFAULT_CONTEXT,
+    ) -> None:
+        """Take the parsed objects as they are; `request_version` is the version that the user wrote, if known."""
+        self.kind = kind
+        self.new = new
+        self.old = old
+        self.world = world
+        self.request_version = request_version
+        self.context = context
+        self.spec = mapping(new, "spec")
+        self.old_spec = mapping(old, "spec")
+
+    @cached_property
+    def namespace(self) -> str:
+        """metadata.namespace, empty for cluster kinds."""
+        return namespace_of(self.new)
+
+    @cached_property
+    def name(self) -> str:
+        """metadata.name."""
+        return name_of(self.new)
+
+    @cached_property
+    def before(self) -> Self | None:
+        """The old object in the same world, None on creation."""
+        if self.old is None:
+            return None
+        return type(self)(
+            self.kind, self.old, None, self.world, request_version=self.request_version, context=self.context
+        )
+
+    @property
+    def me(self) -> Ref:
+        """This object's own address."""
+        return Ref(self.kind, self.namespace if self.kind.namespaced else None, self.name)
+
+
+class ServiceSeen(Seen):
+    """An AIMService under judgement, with everything that it refers to."""
+
+    @cached_property
+    def refs(self) -> tuple[AdapterRef, ...]:
+        """The declared adapters."""
+        return adapter_refs(self.new)
+
+    @cached_property
+    def dynamic(self) -> bool:
+        """Whether adapterMode is dynamic."""
+        return adapter_mode(self.new) == "dynamic"
+
+    @cached_property
+    def uses_adapters(self) -> bool:
+        """Whether the adapter contract applies."""
+        return uses_adapters(self.new)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """Profile or template pipeline, resolved."""
+        return resolve_pipeline(self.world, self.new)
+
+    @property
+    def profile(self) -> Json | None:
+        """The profile, where it exists."""
+        reference = self.pipeline.profile
+        return reference.obj if isinstance(reference, Resolved) else None
+
+    @cached_property
+    def feature(self) -> str | None:
+        """The feature token that rules in the effective profile."""
+        return feature_token(effective_features(self.profile, self.new))
+
+    @cached_property
+    def base(self) -> BaseResolution:
+        """The base that the adapters bind to."""
+        return resolve_base(self.world, self.new, self.pipeline)
+
+    @cached_property
+    def config(self) -> MergedRuntimeConfig:
+        """The RuntimeConfig, merged."""
+        return service_runtime_config(self.world, self.new)
+
+    @cached_property
+    def artifacts(self) -> Mapping[str, ArtifactState]:
+        """The declared adapters' artifacts by name."""
+        return declared_artifacts(self.world, self.new)
+
+    @cached_property
+    def reported_ceiling(self) -> int | None:
+        """status.adapterMaxRank."""
+        return integer(self.new, "status", "adapterMaxRank")
+
+    @cached_property
+    def ceiling(self) -> CeilingDecision:
+        """The rank ceiling."""
+        return decide_ceiling(self.new, self.config, self.artifacts, self.reported_ceiling)
+
+    @cached_property
+    def adapter_findings(self) -> list[AdapterFindings]:
+        """What is wrong with single adapters."""
+        if not self.refs:
+            return []
+        own = self.ceiling.asked.origin == ORIGIN_SERVICE
+        rests_on = () if own or not self.dynamic else self.config.looked_at
+        return judge_adapters(self.new, self.artifacts, self.base, self.ceiling, rests_on)
+
+    def findings_about_adapters(self, reason: str) -> Iterator[Finding]:
+        """The findings of one reason, all adapters."""
+        for entry in self.adapter_findings:
+            for finding in entry.findings:
+                if finding.error.reason == reason:
+                    yield finding
+
+    @property
+    def pods(self) -> int:
+        """How many pods run now (status.runtime.currentReplicas)."""
+        return integer(self.new, "status", "runtime", "currentReplicas") or 0
+
+
+def invalid(path: str, reason: str, detail: str, hint: str = "", value: object = None) -> Finding:
+    """A finding that rests on the manifest alone, cause Invalid."""
+    return Finding(FieldError(path, reason, Cause.INVALID, detail, value, hint))
+
+
+def required(path: str, reason: str, detail: str, hint: str = "", rests_on: tuple[Ref, ...] = ()) -> Finding:
+    """A finding about something that is not there."""
+    return Finding(FieldError(path, reason, Cause.REQUIRED, detail, None, hint), rests_on)
+
+
+def forbidden(path: str, reason: str, detail: str, hint: str = "") -> Finding:
+    """A finding about something that must not be there."""
+    return Finding(FieldError(path, reason, Cause.FORBIDDEN, detail, None, hint))

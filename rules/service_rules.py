@@ -1,0 +1,1103 @@
+"""What an AIMService may say, and what is said about it (contract, sections 1 to 5, 10 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from api.errors import Cause, FieldError, FieldWarning
+from api.kinds import AIM_SERVICE
+from api.names import (
+    FEATURE_ADAPTERS,
+    FEATURE_ADAPTERS_SCALE_ONLY,
+    GPU_ADAPTER_SLOTS,
+    MAX_ADAPTERS,
+    RANK_CEILINGS,
+    inference_service_name,
+)
+from api.view import Json, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
+from rules import adapters as adapter_rules
+from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, env_keys, env_names
+from rules.rank import SUPPORTED_RANKS
+from rules.registry import Basis, Example, Output, rule
+from rules.resolve import Missing, Resolved, Unreadable
+from rules.seen import ServiceSeen, forbidden, invalid, required
+from rules.shared import (
+    image_too_old,
+    reserved_env_findings,
+    source_findings,
+    unfamiliar_accelerator,
+    unknown_word,
+)
+from rules.suggest import fit_names, quoted
+from rules.verdict import Finding
+
+Outputs = Iterator[Output]
+
+# -- what is served -------------------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason="NothingToServe",
+    fields="spec",
+    refused=Example("spec: {profile: null}"),
+    passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+)
+def nothing_to_serve(seen: ServiceSeen) -> Outputs:
+    """A service names a profile or a model."""
+    if not _present(seen.spec, "profile") and not _present(seen.spec, "model"):
+        yield required(
+            "spec",
+            "NothingToServe",
+            "neither spec.profile nor spec.model is set: nothing tells what to serve",
+            "set spec.profile.name (kubectl get aimprf,aimclprf), or spec.model.name in v1alpha1",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ModelNotExactlyOne",
+    fields="spec.model",
+    refused=Example(
+        "spec: {profile: null, model: {name: qwen3-8b, image: 'amdenterpriseai/aim-qwen-qwen3-8b:0.13.0'}}"
+    ),
+    passes=Example("spec: {profile: null, model: {name: qwen3-8b}}"),
+)
+def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
+    """`spec.model` holds exactly one of `name`, `image` and `custom`."""
+    if not _present(seen.spec, "model"):
+        return
+    given = [key for key in ("name", "image", "custom") if _present(mapping(seen.spec, "model"), key)]
+    if len(given) != 1:
+        told = f"{' and '.join(given)} are set" if given else "none is set"
+        yield invalid(
+            "spec.model",
+            "ModelNotExactlyOne",
+            f"exactly one of name, image and custom tells the model; {told}",
+            "keep one" if given else "set spec.model.name",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="CustomModelSourcesNotOne",
+    fields="spec.model.custom.modelSources",
+    refused=Example("spec: {profile: null, model: {custom: {baseImage: 'aim-base:0.13.0', modelSources: []}}}"),
+    passes=Example(
+        "spec: {profile: null, model: {custom: {baseImage: 'aim-base:0.13.0', "
+        "modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}}"
+    ),
+)
+def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
+    """A custom model has exactly one model source."""
+    if not _present(mapping(seen.spec, "model"), "custom"):
+        return
+    count = len(items(seen.spec, "model", "custom", "modelSources"))
+    if count != 1:
+        yield invalid(
+            "spec.model.custom.modelSources",
+            "CustomModelSourcesNotOne",
+            f"a custom model has exactly one source, not {count}",
+            "list the one source of the weights",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="TemplateBesideProfile",
+    fields="spec.template",
+    refused=Example("spec: {template: {name: qwen3-8b-latency}}"),
+    passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+)
+def template_beside_profile(seen: ServiceSeen) -> Outputs:
+    """`spec.template` belongs to the template pipeline, `spec.profile` chooses the other one."""
+    if _present(seen.spec, "profile") and _present(seen.spec, "template"):
+        yield forbidden(
+            "spec.template",
+            "TemplateBesideProfile",
+            "spec.profile is set, and a profile already says what a template would",
+            "remove spec.template; adjust the profile with spec.profileOverrides",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ProfileNameMissing",
+    fields="spec.profile.name",
+    refused=Example("spec: {profile: {name: null}}"),
+    passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+)
+def profile_without_name(seen: ServiceSeen) -> Outputs:
+    """`spec.profile` names the profile."""
+    profile = dig(seen.spec, "profile")
+    if isinstance(profile, Mapping) and text(profile, "name") is None and not _present(profile, "selector"):
+        yield required(
+            "spec.profile.name",
+            "ProfileNameMissing",
+            "the profile has no name",
+            "kubectl get aimprf,aimclprf lists profiles",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="OverridesWithoutProfile",
+    fields="spec.profileOverrides",
+    refused=Example("spec: {profile: null, model: {name: qwen3-8b}, profileOverrides: {acceleratorCount: 2}}"),
+    passes=Example("spec: {profileOverrides: {acceleratorCount: 2}}"),
+)
+def overrides_without_profile(seen: ServiceSeen) -> Outputs:
+    """Overrides need a profile to override."""
+    if mapping(seen.spec, "profileOverrides") and not _present(seen.spec, "profile"):
+        yield forbidden(
+            "spec.profileOverrides",
+            "OverridesWithoutProfile",
+            "there is no spec.profile to override",
+            "set spec.profile.name, or remove the overrides",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="PartitioningWithoutCount",
+    fields="spec.profileOverrides.acceleratorCount",
+    refused=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx}}"),
+    passes=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx, acceleratorCount: 4}}"),
+)
+def partitioning_without_count(seen: ServiceSeen) -> Outputs:
+    """Another partitioning changes what one accelerator is, so the count is said anew."""
+    overrides = mapping(seen.spec, "profileOverrides")
+    if text(overrides, "acceleratorPartitioningMode") and integer(overrides, "acceleratorCount") is None:
+        yield required(
+            "spec.profileOverrides.acceleratorCount",
+            "PartitioningWithoutCount",
+            "acceleratorPartitioningMode is overridden, so the profile's count no longer means the same",
+            "say how many partitions the service needs",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="NamespaceNameTooLong",
+    fields="metadata.namespace",
+    refused=Example("metadata: {namespace: a-namespace-with-a-name-that-is-far-too-long-for-it}"),
+    passes=Example("metadata: {namespace: team-llm}"),
+)
+def namespace_name_too_long(seen: ServiceSeen) -> Outputs:
+    """KServe derives host names from InferenceService and namespace: a long namespace leaves no room."""
+    if seen.namespace and inference_service_name("x", seen.namespace) is None:
+        yield invalid(
+            "metadata.namespace",
+            "NamespaceNameTooLong",
+            f"with {len(seen.namespace)} characters it leaves fewer than 10 for the InferenceService's name",
+            "use a namespace of at most 42 characters",
+            seen.namespace,
+        )
+
+
+_UNIMPLEMENTED = {
+    ("autoScaling",): "use spec.minReplicas and spec.maxReplicas",
+    ("routing",): "use the address in the InferenceService's status.address.url",
+    ("scaleFromZero",): "use spec.minReplicas: 1",
+    ("overrides",): "name the wanted template in spec.template.name",
+    ("profile", "selector"): "name the profile in spec.profile.name",
+}
+_RESERVED_IN_ADAPTERS = ("sourceUri", "modelId", "rank")
+
+
+@rule(
+    AIM_SERVICE,
+    reason="FieldNotImplemented",
+    fields="spec.autoScaling, spec.routing, spec.scaleFromZero, spec.overrides, spec.profile.selector, "
+    "spec.adapters[i].sourceUri, .modelId, .rank",
+    refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact, rank: 8}]}"),
+    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
+)
+def field_not_implemented(seen: ServiceSeen) -> Outputs:
+    """A field that is known but not acted on is refused, never ignored in silence."""
+    if seen.context.admission_only:
+        return
+    for path, fix in _UNIMPLEMENTED.items():
+        if dig(seen.spec, *path) is not None:
+            yield _not_implemented(f"spec.{'.'.join(path)}", fix)
+    for index, entry in enumerate(items(seen.spec, "adapters")):
+        for key in _RESERVED_IN_ADAPTERS:
+            if dig(entry, key) is not None:
+                yield _not_implemented(f"spec.adapters[{index}].{key}", f"set {key} on the AIMArtifact itself")
+
+
+def _not_implemented(path: str, fix: str) -> Finding:
+    return forbidden(path, "FieldNotImplemented", "this field is not implemented and would have no effect", fix)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="WordUnknown",
+    fields="spec.adapterMode, spec.caching.mode, spec.adapters[i].kind, spec.profileOverrides.features[i]",
+    refused=Example("spec: {profileOverrides: {features: [adapter]}}"),
+    passes=Example("spec: {profileOverrides: {features: [adapters]}}"),
+)
+def word_unknown(seen: ServiceSeen) -> Outputs:
+    """Modes, kinds and feature tokens are fixed words (the schema speaks first; here for files that never met one)."""
+    yield from unknown_word("spec.adapterMode", dig(seen.spec, "adapterMode"), ("static", "dynamic"))
+    modes = ("Shared", "Dedicated", "Auto", "Always", "Never")
+    yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), modes)
+    for index, entry in enumerate(items(seen.spec, "adapters")):
+        yield from unknown_word(f"spec.adapters[{index}].kind", dig(entry, "kind"), ("AIMArtifact",))
+    for index, token in enumerate(items(seen.spec, "profileOverrides", "features")):
+        known = (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY)
+        yield from unknown_word(f"spec.profileOverrides.features[{index}]", token, known)
+
+
+# -- the list of adapters -------------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdapterDeclaredTwice",
+    fields="spec.adapters[i]",
+    refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: medical, kind: AIMArtifact}]}"),
+    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}"),
+)
+def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
+    """An adapter is declared once (the schema's map key speaks first)."""
+    first: dict[tuple[str, str], int] = {}
+    for ref in seen.refs:
+        earlier = first.setdefault((ref.kind, ref.name), ref.index)
+        if earlier != ref.index:
+            detail = f"spec.adapters[{earlier}] declares the same adapter"
+            error = FieldError(
+                f"spec.adapters[{ref.index}]", "AdapterDeclaredTwice", Cause.DUPLICATE, detail, ref.name, "remove one"
+            )
+            yield Finding(error, subject=ref.name)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="TooManyAdapters",
+    fields="spec.adapters",
+    refused=Example("spec: {adapters: !repeat {count: 65, name: adapter, kind: AIMArtifact}}"),
+    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
+)
+def too_many_adapters(seen: ServiceSeen) -> Outputs:
+    """A service declares at most 64 adapters."""
+    count = len(items(seen.spec, "adapters"))
+    if count > MAX_ADAPTERS:
+        detail = f"{count} adapters are declared, at most {MAX_ADAPTERS} are possible"
+        hint = "spread them over several services of the same profile: they share the base"
+        yield Finding(FieldError("spec.adapters", "TooManyAdapters", Cause.TOO_MANY, detail, count, hint))
+
+
+@rule(
+    AIM_SERVICE,
+    reason="MaxRankInStaticMode",
+    fields="spec.adapterRuntime.maxRank",
+    refused=Example("spec: {adapterMode: static, adapterRuntime: {maxRank: 64}}"),
+    passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
+)
+def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
+    """In static mode the ceiling follows from the declared adapters, so it cannot be set."""
+    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    if value is not None and not seen.dynamic:
+        yield invalid(
+            "spec.adapterRuntime.maxRank",
+            "MaxRankInStaticMode",
+            "in static mode the ceiling is the largest rank of the declared adapters and cannot be set",
+            "remove it; only adapterMode: dynamic takes one",
+            value,
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="MaxRankUnsupported",
+    fields="spec.adapterRuntime.maxRank",
+    refused=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 48}}"),
+    passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
+)
+def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
+    """The ceiling is one of the values that engines start with."""
+    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    if value is not None and value not in RANK_CEILINGS:
+        yield Finding(
+            FieldError(
+                "spec.adapterRuntime.maxRank",
+                "MaxRankUnsupported",
+                Cause.NOT_SUPPORTED,
+                f"supported values: {SUPPORTED_RANKS}",
+                value,
+                "choose the next larger one",
+            )
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="RuntimeConfigMaxRankUnsupported",
+    fields="spec.runtimeConfigName",
+    basis=Basis.WORLD,
+    refused=Example(
+        "spec: {adapterMode: dynamic}",
+        world="[{kind: AIMRuntimeConfig, metadata: {name: default}, spec: {adapterRuntime: {maxRank: 48}}}]",
+    ),
+    passes=Example(
+        "spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}",
+        world="[{kind: AIMRuntimeConfig, metadata: {name: default}, spec: {adapterRuntime: {maxRank: 48}}}]",
+    ),
+)
+def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
+    """A RuntimeConfig that got past admission with a value that no engine takes serves no dynamic service."""
+    if not seen.dynamic or dig(seen.spec, "adapterRuntime", "maxRank") is not None:
+        return
+    value, origin = seen.config.value("adapterRuntime", "maxRank")
+    if value is not None and value not in RANK_CEILINGS:
+        detail = f"{origin} sets adapterRuntime.maxRank to {value!r}; supported values: {SUPPORTED_RANKS}"
+        error = FieldError(
+            "spec.runtimeConfigName",
+            "RuntimeConfigMaxRankUnsupported",
+            Cause.INVALID,
+            detail,
+            seen.config.name,
+            "mend the RuntimeConfig, or set spec.adapterRuntime.maxRank on this service",
+        )
+        yield Finding(error, seen.config.looked_at)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="DedicatedCachingWithAdapters",
+    fields="spec.caching.mode",
+    refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Dedicated}}"),
+    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Shared}}"),
+)
+def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
+    """A dedicated cache makes a base of its own for the service; adapters live on the disk of the shared one."""
+    if seen.uses_adapters and caching_mode(seen.new) == "Dedicated":
+        why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
+        yield invalid(
+            "spec.caching.mode",
+            "DedicatedCachingWithAdapters",
+            f"{why}, and adapters live on the disk of a shared base",
+            "use mode Shared (the default)",
+            dig(seen.spec, "caching", "mode"),
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdapterDiskOnService",
+    fields="spec.storage.adapterDiskSize, spec.storage.adapterDiskStorageClassName",
+    refused=Example("spec: {storage: {adapterDiskSize: 100Gi}}"),
+    passes=Example("spec: {storage: {defaultStorageClassName: fast}}"),
+)
+def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
+    """The adapter disk is shared by all services of a base, so no single service says what it is like."""
+    for key in ("adapterDiskSize", "adapterDiskStorageClassName"):
+        if dig(seen.spec, "storage", key) is not None:
+            yield forbidden(
+                f"spec.storage.{key}",
+                "AdapterDiskOnService",
+                "the adapter disk belongs to the base and is shared by its services",
+                "set spec.adapterDisk on the base AIMArtifact, or storage in the RuntimeConfig",
+            )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="MinReplicasAboveMax",
+    fields="spec.minReplicas",
+    refused=Example("spec: {minReplicas: 3, maxReplicas: 2}"),
+    passes=Example("spec: {minReplicas: 1, maxReplicas: 2}"),
+)
+def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
+    """The least number of replicas does not exceed the greatest."""
+    low, high = integer(seen.spec, "minReplicas"), integer(seen.spec, "maxReplicas")
+    if low is not None and high is not None and low > high:
+        yield invalid("spec.minReplicas", "MinReplicasAboveMax", f"is above spec.maxReplicas {high}", "lower it", low)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="EnvReserved",
+    fields="spec.env[i].name, spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.engineEnv[name]",
+    refused=Example("spec: {env: [{name: PYTHONPATH, value: /opt}]}"),
+    passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
+)
+def env_reserved(seen: ServiceSeen) -> Outputs:
+    """KServe gives a few variables of the server container a meaning of its own."""
+    yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
+    yield from reserved_env_findings(env_names(seen.new, "spec", "profileOverrides", "containerEnv"))
+    yield from reserved_env_findings(env_keys(seen.new, "spec", "profileOverrides", "engineEnv"))
+    for index, source in enumerate(items(seen.spec, "profileOverrides", "modelSources")):
+        prefix = f"spec.profileOverrides.modelSources[{index}]."
+        yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
+
+
+@rule(
+    AIM_SERVICE,
+    reason=("SourceUnusable", "SizeUnusable"),
+    fields="spec.profileOverrides.modelSources[i], spec.model.custom.modelSources[i]",
+    refused=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}}"),
+    passes=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B@main'}]}}"),
+)
+def model_source_unusable(seen: ServiceSeen) -> Outputs:
+    """A source that cannot be parsed can never be downloaded."""
+    yield from source_findings(seen.new, "spec", "profileOverrides", "modelSources")
+    yield from source_findings(seen.new, "spec", "model", "custom", "modelSources")
+
+
+# -- the version of the request -------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdaptersWithoutProfile",
+    fields="spec.profile",
+    basis=Basis.REQUEST,
+    refused=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, adapters: [{name: medical, kind: AIMArtifact}]}",
+        version="v1alpha2",
+    ),
+    passes=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, adapters: [{name: medical, kind: AIMArtifact}]}",
+        version="v1alpha1",
+    ),
+)
+def adapters_without_profile(seen: ServiceSeen) -> Outputs:
+    """In v1alpha2 adapters need a profile, which tells whether the image can serve them."""
+    if seen.request_version == "v1alpha2" and seen.refs and not uses_profile_pipeline(seen.new):
+        yield required(
+            "spec.profile",
+            "AdaptersWithoutProfile",
+            "adapters are declared, and in v1alpha2 they need a profile",
+            "set spec.profile.name, or write the service as aim.eai.amd.com/v1alpha1",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="TemplateInV1alpha2",
+    fields="spec.template",
+    basis=Basis.REQUEST,
+    refused=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}", version="v1alpha2"
+    ),
+    passes=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}", version="v1alpha1"
+    ),
+)
+def template_newly_added(seen: ServiceSeen) -> Outputs:
+    """Templates end with v1alpha1: an object that has one keeps it, none gets one through v1alpha2."""
+    added = _present(seen.spec, "template") and not _present(seen.old_spec, "template")
+    if seen.request_version == "v1alpha2" and added and not _present(seen.spec, "profile"):
+        yield forbidden(
+            "spec.template",
+            "TemplateInV1alpha2",
+            "a template cannot be added through v1alpha2",
+            "use spec.profile, or write the service as aim.eai.amd.com/v1alpha1",
+        )
+
+
+# -- what never changes ---------------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdapterModeImmutable",
+    fields="spec.adapterMode",
+    basis=Basis.TRANSITION,
+    refused=Example("spec: {adapterMode: dynamic}", old="spec: {adapterMode: static}"),
+    passes=Example("spec: {adapterMode: static, replicas: 2}", old="spec: {adapterMode: null}"),
+)
+def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
+    """The mode is a start-up property of the pod."""
+    before = seen.before
+    if before is not None and before.dynamic != seen.dynamic:
+        was, now = ("dynamic", "static") if before.dynamic else ("static", "dynamic")
+        yield invalid(
+            "spec.adapterMode",
+            "AdapterModeImmutable",
+            f"the mode is fixed at creation and is {was}",
+            f"delete the service and create it again with adapterMode: {now}",
+            now,
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="StaticAdaptersImmutable",
+    fields="spec.adapters",
+    basis=Basis.TRANSITION,
+    refused=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}",
+        old="spec: {adapters: [{name: medical, kind: AIMArtifact}]}",
+    ),
+    passes=Example(
+        "spec: {adapters: [{name: legal, kind: AIMArtifact}, {name: medical, kind: AIMArtifact}]}",
+        old="spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}",
+    ),
+)
+def static_adapters_changed(seen: ServiceSeen) -> Outputs:
+    """A static service loads its adapters at start; compared as a set, so that order is free."""
+    before = seen.before
+    if before is None or before.dynamic or seen.dynamic:
+        return
+    was = {(ref.kind, ref.name) for ref in before.refs}
+    now = {(ref.kind, ref.name) for ref in seen.refs}
+    if was == now:
+        return
+    added, removed = sorted(name for _, name in now - was), sorted(name for _, name in was - now)
+    told = " and ".join(
+        f"{quoted(names[:3])}{' …' if len(names) > 3 else ''} {'is' if len(names) == 1 else 'are'} {verb}"
+        for names, verb in ((added, "added"), (removed, "removed"))
+        if names
+    )
+    yield forbidden(
+        "spec.adapters",
+        "StaticAdaptersImmutable",
+        f"in static mode the adapters are fixed at creation; {told}",
+        "create another service with adapterMode: dynamic, where the list can be edited at any time",
+    )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ModelImmutable",
+    fields="spec.model",
+    basis=Basis.TRANSITION,
+    refused=Example(
+        "spec: {profile: null, model: {name: llama}}", old="spec: {profile: null, model: {name: qwen3-8b}}"
+    ),
+    passes=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, replicas: 2}",
+        old="spec: {profile: null, model: {name: qwen3-8b}}",
+    ),
+)
+def model_changed(seen: ServiceSeen) -> Outputs:
+    """What a service serves is its identity."""
+    if _tidy(dig(seen.old_spec, "model")) != _tidy(dig(seen.spec, "model")):
+        yield forbidden(
+            "spec.model",
+            "ModelImmutable",
+            "the model is fixed at creation",
+            "create another service for the other model",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="TemplateImmutable",
+    fields="spec.template",
+    basis=Basis.TRANSITION,
+    refused=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: other}}",
+        old="spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}",
+        version="v1alpha1",
+    ),
+    passes=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}, replicas: 2}",
+        old="spec: {profile: null, model: {name: qwen3-8b}, "
+        "template: {name: qwen3-8b-latency, allowUnoptimized: false}}",
+        version="v1alpha1",
+    ),
+)
+def template_changed(seen: ServiceSeen) -> Outputs:
+    """The template is fixed at creation."""
+    if _template(seen.old_spec) != _template(seen.spec):
+        yield forbidden(
+            "spec.template",
+            "TemplateImmutable",
+            "the template is fixed at creation",
+            "create another service with the other template",
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="CachingModeImmutable",
+    fields="spec.caching.mode",
+    basis=Basis.TRANSITION,
+    refused=Example("spec: {caching: {mode: Dedicated}}", old="spec: {caching: {mode: Shared}}"),
+    passes=Example("spec: {caching: {mode: Auto}}", old="spec: {caching: {mode: Shared}}"),
+)
+def caching_mode_changed(seen: ServiceSeen) -> Outputs:
+    """The cache is chosen at creation; Auto and Always mean Shared, Never means Dedicated."""
+    was, now = caching_mode(seen.old), caching_mode(seen.new)
+    if was != now:
+        yield invalid(
+            "spec.caching.mode",
+            "CachingModeImmutable",
+            f"the caching mode is fixed at creation and is {was}",
+            "create another service with the other mode",
+            dig(seen.spec, "caching", "mode"),
+        )
+
+
+# -- relations ------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason=("FeatureMissing", "FeatureScaleOnly"),
+    fields="spec.profileOverrides.features",
+    basis=Basis.WORLD,
+    refused=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}]}",
+        world="[{kind: AIMClusterProfile, metadata: {name: qwen3-8b-mi300x}, spec: {features: []}}]",
+    ),
+    passes=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}], profileOverrides: {features: [adapters]}}",
+        world="[{kind: AIMClusterProfile, metadata: {name: qwen3-8b-mi300x}, spec: {features: []}}]",
+    ),
+)
+def feature_missing(seen: ServiceSeen) -> Outputs:
+    """The effective profile must advertise that its image serves adapters; we never infer it from the intent."""
+    reference = seen.pipeline.profile
+    if not seen.uses_adapters or not isinstance(reference, Resolved) or seen.feature == FEATURE_ADAPTERS:
+        return
+    path, who = "spec.profileOverrides.features", f'{reference.kind.kind} "{reference.name}"'
+    if seen.feature is None:
+        why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
+        yield required(
+            path,
+            "FeatureMissing",
+            f'{why}, but {who} does not advertise the feature "adapters"',
+            'if its image (AIM 0.13 or newer) serves adapters, set spec.profileOverrides.features: ["adapters"]',
+            reference.looked_at,
+        )
+    elif seen.dynamic:
+        yield required(
+            path,
+            "FeatureScaleOnly",
+            f'adapterMode is dynamic, but {who} advertises "adapters-scale-only", which allows static mode only',
+            'use adapterMode: static, or set spec.profileOverrides.features: ["adapters"] if its image can do more',
+            reference.looked_at,
+        )
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ModelSourcesAmbiguous",
+    fields="spec.profileOverrides.modelSources, spec.profile.name or spec.model.name",
+    basis=Basis.WORLD,
+    refused=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}], "
+        "profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}, {sourceUri: 'hf://Qwen/Qwen3-4B'}]}}"
+    ),
+    passes=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}], "
+        "profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}"
+    ),
+)
+def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
+    """Adapters bind to one base; several model sources leave open which."""
+    if not seen.uses_adapters or seen.base.state != "ambiguous":
+        return
+    count = seen.base.count
+    rests_on = seen.pipeline.looked_at
+    if items(seen.spec, "profileOverrides", "modelSources"):
+        path, value, rests_on = "spec.profileOverrides.modelSources", None, ()
+        detail = f"{count} model sources leave open which base the adapters belong to"
+    elif seen.pipeline.kind == "profile":
+        path, value = "spec.profile.name", text(seen.spec, "profile", "name")
+        detail = f"this profile has {count} model sources, which leaves open the base that the adapters belong to"
+    else:
+        path, value = "spec.model.name", text(seen.spec, "model", "name")
+        detail = f"this model has {count} model sources, which leaves open the base that the adapters belong to"
+    hint = "serve adapters with exactly one model source"
+    if seen.pipeline.kind == "profile":
+        hint += " (spec.profileOverrides.modelSources replaces the profile's list)"
+    yield Finding(FieldError(path, "ModelSourcesAmbiguous", Cause.INVALID, detail, value, hint), rests_on)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="TemplateOfAnotherModel",
+    fields="spec.template.name",
+    basis=Basis.WORLD,
+    refused=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: llama-latency}}",
+        world="[{kind: AIMServiceTemplate, metadata: {name: llama-latency}, spec: {modelName: llama}}]",
+        version="v1alpha1",
+    ),
+    passes=Example(
+        "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}", version="v1alpha1"
+    ),
+)
+def template_of_another_model(seen: ServiceSeen) -> Outputs:
+    """A template belongs to one model (its `modelName` never changes)."""
+    named = text(seen.spec, "template", "name")
+    if named is None or seen.pipeline.kind != "template":
+        return
+    template, model = seen.pipeline.template, text(seen.spec, "model", "name")
+    if model is None or not isinstance(template, Resolved):
+        return
+    other = text(template.obj, "spec", "modelName")
+    if other is not None and other != model:
+        error = FieldError(
+            "spec.template.name",
+            "TemplateOfAnotherModel",
+            Cause.INVALID,
+            f'this template is for the model "{other}", the service names "{model}"',
+            named,
+            "choose a template of the model, or leave the choice open",
+        )
+        yield Finding(error, template.looked_at)
+
+
+_MEDICAL = "spec: {adapters: [{name: medical, kind: AIMArtifact}]}"
+_DYNAMIC_MEDICAL = "spec: {adapterMode: dynamic, adapters: [{name: medical, kind: AIMArtifact}]}"
+_OWN = "{kind: AIMArtifact, metadata: {name: medical}"
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_NOT_AN_ADAPTER,
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    refused=Example("spec: {adapters: [{name: qwen3-8b-base, kind: AIMArtifact}]}"),
+    passes=Example(_MEDICAL),
+)
+def adapter_not_an_adapter(seen: ServiceSeen) -> Outputs:
+    """Only artifacts of type adapter are declared; the base comes from the profile or model."""
+    return seen.findings_about_adapters(adapter_rules.REASON_NOT_AN_ADAPTER)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_PATH_INVALID,
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    refused=Example(_MEDICAL, world=f"[{_OWN}, status: {{adapterPath: ../medical}}}}]"),
+    passes=Example(_MEDICAL, world=f"[{_OWN}, status: {{adapterPath: medical-v1}}}}]"),
+)
+def adapter_path_invalid(seen: ServiceSeen) -> Outputs:
+    """The path is one directory name that the server accepts; a frozen one is read, never corrected."""
+    return seen.findings_about_adapters(adapter_rules.REASON_PATH_INVALID)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_PATH_DUPLICATE,
+    fields="spec.adapters[i].name (the later one)",
+    basis=Basis.WORLD,
+    refused=Example(
+        "spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}",
+        world="[{kind: AIMArtifact, metadata: {name: legal}, status: {adapterPath: medical}}]",
+    ),
+    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}"),
+)
+def adapter_path_duplicate(seen: ServiceSeen) -> Outputs:
+    """The path is the directory and the served model's name, so it is unique within a service."""
+    return seen.findings_about_adapters(adapter_rules.REASON_PATH_DUPLICATE)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_INCOMPATIBLE,
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    refused=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: [meta-llama/Llama-3.1-8B]}}}}]"),
+    passes=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: [Qwen/Qwen3-4B, Qwen/Qwen3-8B]}}}}]"),
+)
+def adapter_incompatible(seen: ServiceSeen) -> Outputs:
+    """A logical adapter names the base's model id in `compatibleWith`; judged only against a base that exists."""
+    return seen.findings_about_adapters(adapter_rules.REASON_INCOMPATIBLE)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_WRONG_PARENT,
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    refused=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: null, parentArtifact: other-base}}}}]"),
+    passes=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: null, parentArtifact: qwen3-8b-base}}}}]"),
+)
+def adapter_parent_mismatch(seen: ServiceSeen) -> Outputs:
+    """An exact adapter belongs to one base artifact, by name."""
+    return seen.findings_about_adapters(adapter_rules.REASON_WRONG_PARENT)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=adapter_rules.REASON_RANK_ABOVE_CEILING,
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    refused=Example(_DYNAMIC_MEDICAL, world=f"[{_OWN}, spec: {{rank: 64}}}}]"),
+    passes=Example(
+        "spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}, adapters: [{name: medical, kind: AIMArtifact}]}",
+        world=f"[{_OWN}, spec: {{rank: 64}}}}]",
+    ),
+)
+def adapter_rank_above_ceiling(seen: ServiceSeen) -> Outputs:
+    """The container starts with one rank capacity; the message says where it comes from."""
+    return seen.findings_about_adapters(adapter_rules.REASON_RANK_ABOVE_CEILING)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ReferenceNotFound",
+    fields="spec.runtimeConfigName",
+    basis=Basis.STORED,
+    refused=Example("spec: {runtimeConfigName: fast}"),
+    passes=Example("spec: {runtimeConfigName: default}"),
+)
+def runtime_config_missing(seen: ServiceSeen) -> Outputs:
+    """A RuntimeConfig named on purpose must exist; admission only warns, since it may be applied next."""
+    name = text(seen.spec, "runtimeConfigName")
+    if name is not None and name != "default" and seen.config.readable and not seen.config.found:
+        error = FieldError(
+            "spec.runtimeConfigName",
+            "ReferenceNotFound",
+            Cause.NOT_FOUND,
+            "no AIMRuntimeConfig or AIMClusterRuntimeConfig has this name",
+            name,
+            "create it, or remove the field to use the default",
+        )
+        yield Finding(error, seen.config.looked_at)
+
+
+# -- warnings -------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdapterArtifactNotFound",
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example("spec: {adapters: [{name: not-yet, kind: AIMArtifact}]}"),
+    passes=Example(_MEDICAL),
+)
+def adapter_not_found_yet(seen: ServiceSeen) -> Outputs:
+    """A missing artifact is picked up when it appears."""
+    missing = [ref for ref in seen.refs if seen.artifacts.get(ref.name) is None]
+    if len(missing) > _SINGLE_WARNINGS:
+        names = fit_names([ref.name for ref in missing], 60)
+        yield FieldWarning("spec.adapters", "AdapterArtifactNotFound", f"AIMArtifacts not found yet: {names}", 20)
+        return
+    for ref in missing:
+        detail = f'AIMArtifact "{_short(ref.name)}" not found yet; it is staged once it exists'
+        yield FieldWarning(ref.path, "AdapterArtifactNotFound", detail, 20)
+
+
+_SINGLE_WARNINGS = 3
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ReferenceNotFound",
+    fields="spec.profile.name, spec.model.name, spec.template.name, spec.runtimeConfigName",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example("spec: {profile: {name: not-yet}}"),
+    passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+)
+def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
+    """What a service refers to may be applied after it."""
+    pipeline = seen.pipeline
+    for path, reference in (
+        ("spec.profile.name", pipeline.profile),
+        ("spec.model.name" if text(seen.spec, "model", "name") else "spec.template.name", pipeline.model),
+        ("spec.template.name" if text(seen.spec, "template", "name") else "spec.model.name", pipeline.template),
+    ):
+        if isinstance(reference, Missing):
+            kinds = " or ".join(kind.kind for kind in reference.kinds)
+            yield FieldWarning(path, "ReferenceNotFound", f'no {kinds} "{_short(reference.name)}" exists yet', 10)
+    name = text(seen.spec, "runtimeConfigName")
+    if name is not None and name != "default" and seen.config.readable and not seen.config.found:
+        detail = f'no RuntimeConfig "{_short(name)}" exists yet; the service waits for it'
+        yield FieldWarning("spec.runtimeConfigName", "ReferenceNotFound", detail, 10)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=("BaseNotFound", "ProfileNotDeployable", "TemplateNotChosen"),
+    fields="spec.profile.name, spec.model.name",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        _MEDICAL, world="[{kind: AIMArtifact, metadata: {name: qwen3-8b-base}, spec: {sourceUri: 'hf://a/b'}}]"
+    ),
+    passes=Example(_MEDICAL),
+)
+def base_not_found_yet(seen: ServiceSeen) -> Outputs:
+    """Nothing is judged about adapters until their base exists; what can be guessed is said."""
+    pipeline = seen.pipeline
+    path = "spec.profile.name" if pipeline.kind == "profile" else "spec.model.name"
+    if pipeline.kind == "profile" and isinstance(pipeline.profile, Resolved) and not pipeline.sources:
+        yield FieldWarning(
+            path, "ProfileNotDeployable", "the profile has no modelSources: there is nothing to serve", 15
+        )
+    elif len(pipeline.fitting) > 1 and text(seen.spec, "template", "name") is None:
+        names = ", ".join(_short(text(template, "metadata", "name") or "?", 20) for template in pipeline.fitting[:2])
+        detail = f"{len(pipeline.fitting)} templates fit ({names} …): none is chosen; name one"
+        yield FieldWarning("spec.template.name", "TemplateNotChosen", detail, 15)
+    elif seen.refs and seen.base.state == "guessed":
+        detail = f"no base artifact for {_short(seen.base.model_id or '', 40)} yet; adapters are judged once it exists"
+        yield FieldWarning(path, "BaseNotFound", detail, 60)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="AdapterProbablyIncompatible",
+    fields="spec.adapters[i].name",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        _MEDICAL,
+        world="[{kind: AIMArtifact, metadata: {name: qwen3-8b-base}, spec: {sourceUri: 'hf://a/b'}}, "
+        f"{_OWN}, spec: {{compatibleWith: [meta-llama/Llama-3.1-8B]}}}}]",
+    ),
+    passes=Example(_MEDICAL),
+)
+def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
+    """Without a base artifact the profile's source only suggests the model id: a warning, not a refusal."""
+    if seen.base.state != "guessed" or not seen.base.model_id:
+        return
+    for ref in seen.refs:
+        artifact = seen.artifacts.get(ref.name)
+        if artifact is None or isinstance(artifact, Unreadable):
+            continue
+        fits = [str(name) for name in items(artifact, "spec", "compatibleWith")]
+        if fits and seen.base.model_id not in fits:
+            detail = f"it fits {_short(fits[0], 30)}; the model source suggests {_short(seen.base.model_id, 30)}"
+            yield FieldWarning(ref.path, "AdapterProbablyIncompatible", detail, 5)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=("CeilingChangeRolls", "CeilingChangeDeferred", "ProfileChangeRolls", "AutoscalingChangeRolls"),
+    fields="spec.adapterRuntime.maxRank, spec.profile, spec.minReplicas",
+    basis=Basis.TRANSITION,
+    warns=True,
+    refused=Example(
+        "{spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}, status: {runtime: {currentReplicas: 2}}}",
+        old="{spec: {adapterMode: dynamic}, status: {runtime: {currentReplicas: 2}}}",
+    ),
+    passes=Example(
+        "{spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 32}}, status: {runtime: {currentReplicas: 2}}}",
+        old="{spec: {adapterMode: dynamic}, status: {runtime: {currentReplicas: 2}}}",
+    ),
+)
+def change_rolls_pods(seen: ServiceSeen) -> Outputs:
+    """A change of the container's env or of the deployment mode restarts every pod."""
+    before = seen.before
+    if before is None or not seen.pods:
+        return
+    pods = f"rolls {seen.pods} pod{'s' if seen.pods != 1 else ''} ({seen.context.rollout})"
+    if seen.dynamic and seen.pipeline.kind == before.pipeline.kind:
+        was = seen.reported_ceiling or before.ceiling.value
+        if seen.ceiling.deferred and not seen.ceiling.invalid_because:
+            waits = fit_names(seen.ceiling.unresolved, 30)
+            detail = f"lowering from {was} to {seen.ceiling.asked.value} waits for {waits}, then {pods}"
+            yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeDeferred", detail, 0)
+        elif was is not None and seen.ceiling.value is not None and was != seen.ceiling.value:
+            detail = f"changing the ceiling from {was} to {seen.ceiling.value} {pods}"
+            yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeRolls", detail, 0)
+    for key in ("profile", "profileOverrides"):
+        if _tidy(dig(seen.old_spec, key)) != _tidy(dig(seen.spec, key)):
+            yield FieldWarning(f"spec.{key}", "ProfileChangeRolls", f"this change {pods}", 0)
+            break
+    if _autoscales(seen.old_spec) != _autoscales(seen.spec):
+        turned = "on" if _autoscales(seen.spec) else "off"
+        yield FieldWarning("spec.minReplicas", "AutoscalingChangeRolls", f"turning autoscaling {turned} {pods}", 0)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="MoreAdaptersThanSlots",
+    fields="spec.adapters",
+    warns=True,
+    refused=Example("spec: {adapters: !repeat {count: 9, name: adapter, kind: AIMArtifact}}"),
+    passes=Example("spec: {adapters: !repeat {count: 8, name: adapter, kind: AIMArtifact}}"),
+)
+def more_adapters_than_slots(seen: ServiceSeen) -> Outputs:
+    """The GPU holds eight adapters at a time; more are swapped in and out, and requests wait for each other."""
+    count = len(seen.refs)
+    if count > GPU_ADAPTER_SLOTS:
+        detail = (
+            f"{count} adapters share {GPU_ADAPTER_SLOTS} GPU slots: requests for others wait while one is swapped in"
+        )
+        yield FieldWarning("spec.adapters", "MoreAdaptersThanSlots", detail, 40)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="ImageTooOld",
+    fields="spec.profile.name, spec.model.image",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        _MEDICAL,
+        world="[{kind: AIMClusterProfile, metadata: {name: qwen3-8b-mi300x}, spec: {image: 'aim-qwen:0.12.1'}}]",
+    ),
+    passes=Example(_MEDICAL),
+)
+def image_predates_adapters(seen: ServiceSeen) -> Outputs:
+    """Images before 0.13 ignore the adapter settings: bytes are staged, nothing is loaded."""
+    image = seen.pipeline.image
+    if seen.uses_adapters and image is not None and image_too_old(image):
+        path = "spec.profile.name" if seen.pipeline.kind == "profile" else "spec.model"
+        tag = _short(image.rsplit(":", 1)[-1], 20)
+        yield FieldWarning(path, "ImageTooOld", f"image tag {tag} is older than 0.13: it will load no adapter", 3)
+
+
+@rule(
+    AIM_SERVICE,
+    reason=("FieldDeprecated", "ReplicasIgnored", "EnvHasNoEffect", "AcceleratorModelUnfamiliar"),
+    fields="spec.cacheModel, spec.replicas, spec.env[i].name, spec.profileOverrides.acceleratorModel",
+    warns=True,
+    refused=Example("spec: {cacheModel: true}"),
+    passes=Example("spec: {caching: {mode: Shared}}"),
+)
+def setting_without_effect(seen: ServiceSeen) -> Outputs:
+    """What is accepted but has no effect is said."""
+    if dig(seen.spec, "cacheModel") is not None:
+        yield FieldWarning("spec.cacheModel", "FieldDeprecated", "deprecated and ignored; use spec.caching.mode", 70)
+    if _autoscales(seen.spec) and (integer(seen.spec, "replicas") or 1) != 1:
+        detail = "ignored: minReplicas and maxReplicas differ, so the number of replicas is scaled"
+        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
+    for path, name in env_names(seen.new, "spec", "env"):
+        if name in PREDICTOR_ENV or (seen.uses_adapters and name.startswith(ADAPTER_ENV_PREFIX)):
+            yield FieldWarning(
+                path, "EnvHasNoEffect", f"{_short(name)} is always set for the server; this has no effect", 45
+            )
+    model = text(seen.spec, "profileOverrides", "acceleratorModel")
+    yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model)
+
+
+# -- helpers --------------------------------------------------------------------------------------------------------
+
+
+def _present(holder: Json, key: str) -> bool:
+    """Whether a field is given; `null` counts as absent, `{}` as given."""
+    return holder.get(key) is not None
+
+
+def _short(text_: str, room: int = 50) -> str:
+    """Cut a name so that a warning stays on its line."""
+    return text_ if len(text_) <= room else f"{text_[: room - 1]}…"
+
+
+def _tidy(value: object) -> object:
+    """Drop nulls, so that an absent field and a null one are the same."""
+    if isinstance(value, Mapping):
+        return {key: _tidy(part) for key, part in value.items() if part is not None}
+    return [_tidy(part) for part in value] if isinstance(value, list) else value
+
+
+def _template(spec: Json) -> tuple[str | None, bool] | None:
+    template = dig(spec, "template")
+    if template is None:
+        return None
+    return text(template, "name"), dig(template, "allowUnoptimized") is True
+
+
+def _autoscales(spec: Json) -> bool:
+    """Whether replicas follow the load: the bounds differ after their defaults (contract, section 7)."""
+    low, high = integer(spec, "minReplicas"), integer(spec, "maxReplicas")
+    if low is None and high is None:
+        return False
+    least = 1 if low is None else low
+    return least != (least if high is None else high)

@@ -1,0 +1,32 @@
+"""Words that users get almost right: what they may have meant, and lists that fit on a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+_SIMILAR = 0.6  # difflib's own default: one slip in a short word, two in a longer one
+
+
+def did_you_mean(value: object, known: Iterable[str]) -> str:
+    """Return `did you mean "…"?` for the closest known word (letter case counts least), or an empty string."""
+    if not isinstance(value, str) or not value:
+        return ""
+    by_lower = {word.lower(): word for word in known}
+    close = get_close_matches(value.lower(), list(by_lower), n=1, cutoff=_SIMILAR)
+    return f'did you mean "{by_lower[close[0]]}"?' if close else ""
+
+
+def quoted(words: Iterable[str]) -> str:
+    """Return words quoted and joined: `"a", "b"`."""
+    return ", ".join(f'"{word}"' for word in words)
+
+
+def fit_names(names: Sequence[str], room: int) -> str:
+    """Return as many names as fit in `room` characters, then a count: `a, b and 3 more`. At least one is shown."""
+    for shown in range(len(names), 0, -1):
+        left = len(names) - shown
+        text = ", ".join(names[:shown]) + (f" and {left} more" if left else "")
+        if len(text) <= room or shown == 1:
+            return text
+    return ""

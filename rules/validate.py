@@ -1,0 +1,86 @@
+"""The verdict over one object: every rule that applies to it, and what is not held against an edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from api.errors import FieldWarning
+from api.kinds import AIM_SERVICE, Kind
+from api.view import Json
+from rules import service_rules
+from rules.registry import Basis, Rule, rules_for, run
+from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
+from rules.verdict import Finding, Verdict
+from rules.world import World
+
+PAGES = (service_rules,)
+"""The pages of rules; importing them registers what they hold."""
+
+_RATCHETED_WEIGHT = 8
+
+
+def validate(
+    kind: Kind,
+    new: Json,
+    old: Json | None,
+    world: World,
+    *,
+    request_version: str = "",
+    context: Context = DEFAULT_CONTEXT,
+) -> Verdict:
+    """Judge an object that is created (`old` is None) or updated.
+
+    An update that leaves the spec alone (labels, annotations, finalizers, of a terminating object too) is admitted
+    without a look. An error that the old object had already is a warning (ratcheting).
+    Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown. Nothing is changed.
+    """
+    if old is not None and old.get("spec") == new.get("spec"):
+        return Verdict()
+    seen = _see(kind, new, old, world, request_version=request_version, context=context)
+    findings, warnings, failures = run(_rules_of_a_request(kind.kind, old is not None), seen)
+    if findings and seen.before is not None:
+        findings, ratcheted = _ratchet(kind, findings, seen.before)
+        warnings.extend(ratcheted)
+    return Verdict(tuple(findings), tuple(warnings), tuple(failures))
+
+
+def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFAULT_CONTEXT) -> Verdict:
+    """Judge an object as it is stored: the same rules, but for those about a request's version and transitions."""
+    seen = _see(kind, obj, None, world, request_version="", context=context)
+    findings, warnings, failures = run(_rules_of_a_stored_object(kind.kind), seen)
+    return Verdict(tuple(findings), tuple(warnings), tuple(failures))
+
+
+def _see(kind: Kind, new: Json, old: Json | None, world: World, *, request_version: str, context: Context) -> Seen:
+    maker = ServiceSeen if kind.kind == AIM_SERVICE.kind else Seen
+    return maker(kind, new, old, world, request_version=request_version, context=context)
+
+
+def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[list[Finding], list[FieldWarning]]:
+    had = {finding.identity for finding in run(_rules_that_refuse(kind.kind), before)[0]}
+    fresh: list[Finding] = []
+    warnings: list[FieldWarning] = []
+    for finding in findings:
+        if finding.identity in had:
+            error = finding.error
+            warnings.append(FieldWarning(error.path, error.reason, f"still invalid: {error.detail}", _RATCHETED_WEIGHT))
+        else:
+            fresh.append(finding)
+    return fresh, warnings
+
+
+@cache
+def _rules_of_a_request(kind: str, update: bool) -> tuple[Rule, ...]:
+    bases = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST]
+    return rules_for(kind, *bases, *([Basis.TRANSITION] if update else []))
+
+
+@cache
+def _rules_that_refuse(kind: str) -> tuple[Rule, ...]:
+    return rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
+
+
+@cache
+def _rules_of_a_stored_object(kind: str) -> tuple[Rule, ...]:
+    return rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.STORED, warns=False)
