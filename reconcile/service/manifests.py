@@ -143,6 +143,7 @@ def render_overlay(service: Json, spec: Json) -> dict[str, Any]:
 
 def render_sync_job(
     service: Json,
+    *,
     claim: str,
     key: str,
     paths: Sequence[str],
@@ -356,6 +357,7 @@ def replicas_of(service: Json) -> Replicas:
 
 def render_inference_service(
     service: Json,
+    *,
     name: str,
     plan: Plan,
     base: Json,
@@ -377,7 +379,7 @@ def render_inference_service(
             | {ANNOTATION_AUTOSCALER: replicas.autoscaler},
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
-        "spec": {"predictor": _predictor(service, plan, base, wiring, replicas, settings)},
+        "spec": {"predictor": _predictor(service, plan, base, wiring, replicas=replicas, settings=settings)},
     }
 
 
@@ -429,6 +431,7 @@ def _predictor(
     plan: Plan,
     base: Json,
     wiring: AdapterWiring | None,
+    *,
     replicas: Replicas,
     settings: ReconcileSettings,
 ) -> dict[str, Any]:
@@ -565,7 +568,7 @@ def _environment(
 
 
 def _engine_args(plan: Plan, user: Mapping[str, Any] | None) -> str | None:
-    """Merge the user's AIM_ENGINE_ARGS (a JSON object) deeply over the profile's; anything else of the user's is kept."""
+    """Merge the user's AIM_ENGINE_ARGS (a JSON object) deeply over the profile's; what is no object is kept."""
     merged: Any = dict(plan.engine_args)
     given = user.get("value") if user else None
     if isinstance(given, str):

@@ -64,11 +64,14 @@ class Plan:
     runtime_profile: str | None = None
 
 
-def make_plan(pipeline: Pipeline, service: Json) -> Plan | None:
-    """Return what the resolved pipeline runs, or None while it is not resolved."""
+def make_plan(pipeline: Pipeline, service: Json, *, keep_feature: str | None = None) -> Plan | None:
+    """Return what the resolved pipeline runs, or None while it is not resolved.
+
+    `keep_feature`: the token that a running server was started with and keeps although the profile lost it.
+    """
     if pipeline.kind == "profile":
         found = pipeline.profile
-        return _from_profile(found.obj, found.name, service) if isinstance(found, Resolved) else None
+        return _from_profile(found.obj, found.name, service, keep_feature) if isinstance(found, Resolved) else None
     return _from_template(pipeline, service)
 
 
@@ -76,8 +79,10 @@ def _sole_source(sources: Sequence[Any] | None) -> Json:
     return sources[0] if sources and isinstance(sources[0], Mapping) else EMPTY
 
 
-def _from_profile(profile: Json, name: str, service: Json) -> Plan | None:
+def _from_profile(profile: Json, name: str, service: Json, keep_feature: str | None) -> Plan | None:
     spec = effective_profile(profile, service)
+    if keep_feature is not None:
+        spec["features"] = [*strings(spec, "features"), keep_feature]
     image = text(spec, "image")
     if image is None:
         return None

@@ -1,0 +1,471 @@
+"""The life of each declared adapter: what its entry in status says, and which staging Job it needs. Pure.
+
+Source: contract, sections 6.1 to 6.3, 8 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from api.errors import FieldError
+from api.jobs import JobResult, Progress
+from api.kinds import JOB
+from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, stage_key
+from api.view import (
+    EMPTY,
+    AdapterMode,
+    AdapterRef,
+    Json,
+    adapter_mode,
+    adapter_path,
+    adapter_refs,
+    annotation,
+    generation_of,
+    integer,
+    is_adapter,
+    items,
+    model_id,
+    namespace_of,
+    source_uri,
+    text,
+    uid_of,
+)
+from reconcile.decision import Delete, EventNote, sooner
+from reconcile.jobs import JobState, retry_at
+from reconcile.objects import parse_timestamp, timestamp
+from reconcile.service.manifests import Staging, render_stage_job
+from reconcile.settings import ReconcileSettings
+from rules.resolve import ArtifactState, Unreadable
+
+NOT_FOUND = "AdapterArtifactNotFound"
+RANK_EXCEEDS = "AdapterRankExceedsCeiling"
+HELD = "AdapterHeldForUnload"
+RESTART_REQUIRED = "RestartRequired"
+NOT_LISTED = "AdapterNotListed"
+ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
+_MISSED_INTERVALS = 3  # refresh intervals after which a server that does not list an adapter has rejected it
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPod:
+    """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked."""
+
+    name: str
+    ready_since: datetime | None
+    listed: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the adapters of one service depend on.
+
+    `findings`: adapter name → what is wrong with it. `claim`/`claim_uid`: the adapter disk, empty while there is none.
+    `synced`: the disk knows the present declared set. `configs`: adapter name → merged RuntimeConfig spec of its own.
+    """
+
+    service: Json
+    now: datetime
+    settings: ReconcileSettings
+    artifacts: Mapping[str, ArtifactState]
+    findings: Mapping[str, tuple[FieldError, ...]] = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    claim: str = ""
+    claim_uid: str = ""
+    synced: bool = False
+    max_rank: int | None = None
+    stage_jobs: tuple[JobState, ...] = ()
+    progress: Mapping[str, Progress] = field(default_factory=dict)  # by Job UID
+    configs: Mapping[str, Json] = field(default_factory=dict)
+    pull_secrets: tuple[Any, ...] = ()
+    pods: tuple[ServerPod, ...] = ()  # ready ones
+
+    @property
+    def mode(self) -> AdapterMode:
+        """The service's adapter mode."""
+        return adapter_mode(self.service)
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptersDecision:
+    """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete."""
+
+    entries: tuple[dict[str, Any], ...] = ()
+    create: tuple[dict[str, Any], ...] = ()
+    delete: tuple[Delete, ...] = ()
+    events: tuple[EventNote, ...] = ()
+    recheck_after: timedelta | None = None
+
+    @property
+    def declared(self) -> tuple[dict[str, Any], ...]:
+        """Entries of what is declared now."""
+        return tuple(entry for entry in self.entries if entry["state"] != "Deleting")
+
+    @property
+    def all_on_disk(self) -> bool:
+        """Whether every declared adapter is on the disk."""
+        return all(entry["state"] in ON_DISK for entry in self.declared)
+
+
+def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], rejected: frozenset[str]) -> list[str]:
+    """Return the directories that may live in the subtree, sorted.
+
+    An adapter that is invalid now keeps the directory it may have; one that never can have one (`rejected`) has none.
+    A missing artifact's path is the one last seen.
+    """
+    old = {text(entry, "name"): text(entry, "adapterPath") for entry in items(service, "status", "adapters")}
+    paths = set()
+    for ref in adapter_refs(service):
+        artifact = artifacts.get(ref.name)
+        if ref.name in rejected:
+            continue
+        if artifact is None or isinstance(artifact, Unreadable):
+            paths.add(old.get(ref.name) or ref.name)
+        elif is_adapter(artifact):
+            paths.add(adapter_path(artifact))
+    return sorted(paths)
+
+
+def reason_of(entry: Json) -> str:
+    """The stable reason at the head of an entry's lastError, empty when there is none."""
+    return (text(entry, "lastError") or "").partition(":")[0]
+
+
+def _last_error(reason: str, message: str = "") -> str:
+    return f"{reason}: {message}" if message else reason
+
+
+def decide_adapters(seen: Observed) -> AdaptersDecision:
+    """Return the entries of all adapters, and the staging Jobs to make and to delete."""
+    return _Pass(seen).run()
+
+
+@dataclass
+class _Pass:
+    seen: Observed
+    create: list[dict[str, Any]] = field(default_factory=list)
+    delete: list[Delete] = field(default_factory=list)
+    events: list[EventNote] = field(default_factory=list)
+    recheck: timedelta | None = None
+
+    def run(self) -> AdaptersDecision:
+        seen = self.seen
+        old = {name: entry for entry in items(seen.service, "status", "adapters") if (name := text(entry, "name"))}
+        entries: list[dict[str, Any]] = []
+        wanted: set[str] = set()
+        names: set[str] = set()
+        for ref in adapter_refs(seen.service):
+            if ref.name in names:
+                continue
+            names.add(ref.name)
+            entry = self._entry(ref, old.get(ref.name, EMPTY))
+            if key := entry.get("stageKey"):
+                wanted.add(key)
+            entries.append(self._observe(entry, old.get(ref.name, EMPTY)))
+        for name in sorted(old.keys() - names):
+            leaving = self._leaving(old[name])
+            if leaving is not None:
+                entries.append(self._observe(leaving, old[name]))
+        for job in seen.stage_jobs:
+            if job.key not in wanted and not job.terminating:
+                self._drop(job)
+        return AdaptersDecision(
+            tuple(entries), tuple(self.create), tuple(self.delete), tuple(self.events), self.recheck
+        )
+
+    def _drop(self, job: JobState) -> None:
+        deletion = Delete(JOB, namespace_of(self.seen.service), job.name, job.uid)
+        if deletion not in self.delete:
+            self.delete.append(deletion)
+
+    # -- one declared adapter ---------------------------------------------------------------------------------------
+
+    def _entry(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
+        seen = self.seen
+        artifact = seen.artifacts.get(ref.name)
+        if isinstance(artifact, Unreadable):
+            return dict(old) if old and old.get("state") != "Deleting" else {"name": ref.name, "state": "Pending"}
+        if artifact is None:
+            return self._missing(ref, old)
+        entry = self._facts(ref, artifact, old)
+        if errors := seen.findings.get(ref.name):
+            detail = "; ".join(error.message for error in errors)
+            return entry | {"state": "Failed", "lastError": _last_error(errors[0].reason, detail)}
+        if not is_adapter(artifact) or not seen.claim_uid or seen.max_rank is None:
+            return {**_without(entry, "lastError"), "state": "Pending"}
+        return self._staged(entry, artifact) if entry.get("digest") else self._stage(entry, artifact)
+
+    def _missing(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
+        if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
+            return dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
+        kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
+        return {"name": ref.name, **kept, "state": "Pending", "lastError": NOT_FOUND}
+
+    def _facts(self, ref: AdapterRef, artifact: Json, old: Json) -> dict[str, Any]:
+        """Return the entry's standing facts; what an earlier staging found out counts only under the same key."""
+        seen = self.seen
+        path = adapter_path(artifact)
+        entry: dict[str, Any] = {"name": ref.name, "adapterPath": path, "modelId": model_id(artifact)}
+        key = stage_key(uid_of(artifact), source_uri(artifact), uid_of(seen.service), path, seen.claim_uid)
+        if not seen.claim_uid:  # the disk is not known now: what is known of the last one stays
+            return dict(old) | entry if old.get("stageKey") else entry
+        if old.get("stageKey") == key and old.get("state") != "Deleting":
+            entry = dict(old) | entry
+        else:
+            entry |= {"stageKey": key, "attempts": 0, **self._asked(artifact)}
+        return self._answer_asked(entry, artifact)
+
+    def _asked(self, artifact: Json) -> dict[str, Any]:
+        """The present values of the annotations that ask for another try; each new value counts once."""
+        asked = {
+            "lastRetryStaging": self._word(artifact, ANNOTATION_RETRY_STAGING),
+            "lastRestage": self._word(artifact, ANNOTATION_RESTAGE),
+        }
+        return {key: value for key, value in asked.items() if value}
+
+    def _word(self, artifact: Json, name: str) -> str:
+        values = (annotation(self.seen.service, name), annotation(artifact, name))
+        return "/".join(value or "" for value in values) if any(values) else ""
+
+    def _answer_asked(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        asked = self._asked(artifact)
+        if (retry := asked.get("lastRetryStaging")) and retry != entry.get("lastRetryStaging"):
+            entry = entry | {"lastRetryStaging": retry}
+            if not entry.get("digest"):
+                entry["nextRetryTime"] = timestamp(self.seen.now)
+        if (restage := asked.get("lastRestage")) and restage != entry.get("lastRestage"):
+            entry = _without(entry, "digest") | {"lastRestage": restage, "nextRetryTime": timestamp(self.seen.now)}
+        return entry
+
+    def _staged(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        """An adapter whose content is on the disk: judge its real rank again, then ask the servers."""
+        seen = self.seen
+        for job in seen.stage_jobs:
+            if job.key == entry["stageKey"] and not job.terminating:
+                self._drop(job)
+        rank, limit = integer(entry, "rank"), seen.max_rank or 0
+        if rank is not None and rank > limit:
+            message = f"the files have rank {rank}, the ceiling is {limit}: raise the ceiling to serve it"
+            return entry | {"state": "Failed", "lastError": _last_error(RANK_EXCEEDS, message)}
+        if reason_of(entry) == RESTART_REQUIRED and self._old_pods(entry):
+            return entry | {"state": "Downloaded", "loadedReplicas": 0}
+        return self._loaded(_without(entry, "lastError", "progress", "nextRetryTime"))
+
+    def _old_pods(self, entry: Json) -> bool:
+        since = parse_timestamp(entry.get("lastObserved"))
+        return any(pod.ready_since is None or since is None or pod.ready_since < since for pod in self.seen.pods)
+
+    def _loaded(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return Downloaded, Loaded or LoadRejected, as the ready servers list it."""
+        seen, path = self.seen, entry["adapterPath"]
+        known = [pod for pod in seen.pods if pod.listed is not None]
+        if not seen.pods:
+            return _without(entry, "loadedReplicas") | {"state": "Downloaded"}
+        if len(known) < len(seen.pods):  # someone was not asked yet: what was said stands
+            return entry | {"state": entry["state"] if entry.get("state") in ON_DISK else "Downloaded"}
+        listing = sum(1 for pod in known if pod.listed is not None and path in pod.listed)
+        entry = entry | {"loadedReplicas": listing}
+        if listing == len(seen.pods):
+            return entry | {"state": "Loaded"}
+        refusing = self._refusing_pod(entry, path)
+        if refusing is None:
+            return entry | {"state": "Downloaded"}
+        logs = f"kubectl logs -n {namespace_of(seen.service)} {refusing}"
+        message = f"pod {refusing} is ready and does not list it; see {logs} (images before 0.13 load no adapters)"
+        return entry | {"state": "LoadRejected", "lastError": _last_error(NOT_LISTED, message)}
+
+    def _refusing_pod(self, entry: Json, path: str) -> str | None:
+        """The first pod that had three refresh intervals since it was ready and the adapter was there."""
+        patience = _MISSED_INTERVALS * self.seen.settings.refresh_interval
+        staged = parse_timestamp(entry.get("lastObserved")) or self.seen.now
+        if entry.get("state") not in ON_DISK:
+            staged = self.seen.now
+        for pod in sorted(self.seen.pods, key=lambda pod: pod.name):
+            if pod.listed is None or path in pod.listed:
+                continue
+            due = max(staged, pod.ready_since or staged) + patience
+            if due <= self.seen.now or entry.get("state") == "LoadRejected":
+                return pod.name
+            self.recheck = sooner(self.recheck, due - self.seen.now)
+        return None
+
+    # -- staging ----------------------------------------------------------------------------------------------------
+
+    def _stage(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        for job in self.seen.stage_jobs:
+            if job.key != entry["stageKey"] or job.terminating:
+                continue
+            if job.attempt <= (integer(entry, "attempts") or 0):
+                self._drop(job)  # recorded before
+            elif job.finished:
+                self._drop(job)
+                return self._recorded(entry, artifact, job)
+            else:
+                return self._running(entry, job)
+        if not self.seen.synced:
+            return self._waiting(entry)
+        if not self._due(entry, artifact):
+            return _without(entry, "progress")
+        return self._start(entry, artifact)
+
+    def _waiting(self, entry: dict[str, Any]) -> dict[str, Any]:
+        return (
+            entry if entry.get("state") == "Failed" else _without(entry, "lastError", "progress") | {"state": "Pending"}
+        )
+
+    def _running(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
+        entry = _without(entry, "nextRetryTime")
+        if job.phase == "waiting":
+            if job.blocked_by:
+                return _without(entry, "progress") | {"state": "Pending", "lastError": job.blocked_by}
+            return entry if entry.get("state") == "Failed" else _without(entry, "lastError") | {"state": "Pending"}
+        progress = self.seen.progress.get(job.uid)
+        if progress is not None:
+            entry["progress"] = {
+                "downloadedBytes": progress.downloaded_bytes,
+                "totalBytes": progress.total_bytes,
+                "percentage": progress.percentage,
+            }
+        return _without(entry, "lastError") | {"state": "Downloading"}
+
+    def _due(self, entry: Json, artifact: Json) -> bool:
+        """Whether to try now: never tried, time is over, or something changed that may mend it."""
+        if not entry.get("attempts"):
+            return True
+        if reason_of(entry) == HELD:
+            return self._released(entry)
+        if integer(entry, "artifactGeneration") != generation_of(artifact):
+            return True
+        if (integer(entry, "stagedForMaxRank") or 0) < (self.seen.max_rank or 0):
+            return True
+        due = parse_timestamp(entry.get("nextRetryTime"))
+        if due is None or due <= self.seen.now:
+            return True
+        self.recheck = sooner(self.recheck, due - self.seen.now)
+        return False
+
+    def _released(self, entry: Json) -> bool:
+        """Whether the old content of a changed adapter is out of every server, or the wait for it is over."""
+        since = parse_timestamp(entry.get("nextRetryTime")) or self.seen.now
+        if since <= self.seen.now or not self._listing(entry.get("adapterPath")):
+            return True
+        self.recheck = sooner(self.recheck, since - self.seen.now)
+        return False
+
+    def _listing(self, path: object) -> bool:
+        """Whether a ready server lists the path, or may do so because it was not asked."""
+        return any(pod.listed is None or path in pod.listed for pod in self.seen.pods)
+
+    def _start(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        seen = self.seen
+        held = reason_of(entry) == HELD
+        staging = Staging(
+            adapter=artifact,
+            path=entry["adapterPath"],
+            key=entry["stageKey"],
+            attempt=(integer(entry, "attempts") or 0) + 1,
+            claim=seen.claim,
+            base=seen.base,
+            max_rank=seen.max_rank or 0,
+            fresh=bool(entry.get("lastRestage")) and not held,
+            hold_changed=seen.mode == "dynamic" and not held and self._listing(entry["adapterPath"]),
+        )
+        config = seen.configs.get(text(artifact, "metadata", "name") or "", EMPTY)
+        self.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
+        started = {"artifactGeneration": generation_of(artifact), "stagedForMaxRank": seen.max_rank}
+        if entry.get("state") == "Failed":  # stays so until the new attempt really runs
+            return entry | started
+        return _without(entry, "lastError") | started | {"state": "Pending"}
+
+    def _recorded(self, entry: dict[str, Any], artifact: Json, job: JobState) -> dict[str, Any]:
+        """Write down how an attempt ended (contract, section 6.3); its Job goes in the same pass."""
+        entry = _without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
+        result = job.result
+        if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
+            return entry | {"state": "Pending"}
+        result = result or JobResult(ok=False, reason="JobFailed", message="the Job failed")
+        warnings = [note.model_dump() for note in result.warnings]
+        facts: dict[str, Any] = {
+            "rank": result.rank,
+            "baseModelId": result.base_model_id,
+            "sizeBytes": result.size_bytes,
+            "revision": result.revision,
+            "warnings": warnings or None,
+        }
+        entry = {**_without(entry, *facts), **{key: value for key, value in facts.items() if value is not None}}
+        if result.ok and result.reason == HELD:
+            until = timestamp(self.seen.now + self.seen.settings.unload_grace)
+            message = "the source has changed; the new content is served when no replica lists the old one any more"
+            return entry | {"state": "Downloading", "lastError": _last_error(HELD, message), "nextRetryTime": until}
+        if result.ok:
+            return self._succeeded(entry, result)
+        retry = retry_at(job.finished_at or self.seen.now, job.attempt, self.seen.settings, result.retry_after_seconds)
+        self.recheck = sooner(self.recheck, retry - self.seen.now)
+        return entry | {
+            "state": "Failed",
+            "lastError": _last_error(result.reason, result.message),
+            "nextRetryTime": timestamp(retry),
+        }
+
+    def _succeeded(self, entry: dict[str, Any], result: JobResult) -> dict[str, Any]:
+        entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
+        replaced = self.seen.mode == "static" and self.seen.pods and result.reason != "AlreadyStaged"
+        if replaced and self._listing(entry["adapterPath"]):
+            message = "the disk has new content, the running pods keep the old one until they are restarted"
+            return entry | {"lastError": _last_error(RESTART_REQUIRED, message)}
+        return entry
+
+    # -- removed adapters -------------------------------------------------------------------------------------------
+
+    def _leaving(self, old: Json) -> dict[str, Any] | None:
+        """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
+        seen = self.seen
+        path = text(old, "adapterPath")
+        if path is None or not old.get("stageKey"):
+            return None  # never staged: nothing to unload
+        entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
+        if not seen.synced:
+            return entry
+        if not self._listing(path):
+            return None
+        since = parse_timestamp(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
+        over = (since or seen.now) + seen.settings.unload_grace
+        if over <= seen.now:
+            message = f"adapter {old.get('name')} is off the disk, but a server still listed it when the wait was over"
+            self.events.append(EventNote("Warning", "AdapterUnloadOverdue", message))
+            return None
+        self.recheck = sooner(self.recheck, over - seen.now)
+        return entry
+
+    # -- state changes ----------------------------------------------------------------------------------------------
+
+    def _observe(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
+        """Stamp the entry when its state changed, and tell of it; `lastObserved` moves with the state alone."""
+        changed = entry["state"] != old.get("state")
+        stamped = entry | {"lastObserved": timestamp(self.seen.now) if changed else old.get("lastObserved")}
+        if changed and (old or entry["state"] != "Pending"):
+            bad = entry["state"] in ("Failed", "LoadRejected")
+            words = f"adapter {entry['name']}: {old.get('state') or 'new'} → {entry['state']}"
+            error = text(entry, "lastError")
+            note = EventNote(
+                "Warning" if bad else "Normal", f"Adapter{entry['state']}", f"{words}: {error}" if error else words
+            )
+            self.events.append(note)
+        return {key: value for key, value in stamped.items() if value is not None}
+
+
+def _without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def describe(entries: tuple[dict[str, Any], ...]) -> str:
+    """Name each adapter that is not on the disk (or needs a word) and why, in declared order."""
+    words = []
+    for entry in entries:
+        error = text(entry, "lastError")
+        if entry["state"] in ON_DISK and not error:
+            continue
+        words.append(f"{entry['name']} is {entry['state']}" + (f": {error}" if error else ""))
+    return "; ".join(words)
