@@ -190,7 +190,7 @@ class Controller:
             return False
         except decide.RefusedError as refused:
             failure = str(refused)
-        await self._report(key, isvc, failure)
+        await self._report(key, isvc, failure, mode)
         return not failure
 
     async def _let_go(self, isvc: Json) -> bool:
@@ -290,14 +290,14 @@ class Controller:
 
     # --- status ---
 
-    async def _report(self, key: Key, isvc: Json, failure: str) -> None:
+    async def _report(self, key: Key, isvc: Json, failure: str, mode: str) -> None:
         namespace, name = key[0], predictor_name(key[1])
         deployment = self._deployments.get(namespace, name)
         pods: tuple[Json, ...] = ()
         if deployment is not None and not failure:
             selector = f"{LABEL_APP}=isvc.{name}"
             pods = tuple(await self._kube.list(path_for("v1", "pods", namespace), {"labelSelector": selector}))
-        seen = decide.Seen(isvc, _now(), deployment, self._services.get(namespace, name), pods, failure)
+        seen = decide.Seen(isvc, _now(), deployment, self._services.get(namespace, name), pods, failure, mode)
         report = decide.report(seen)
         if report.status != isvc.get("status"):
             await self._write_status(isvc, report.status)

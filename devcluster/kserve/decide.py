@@ -312,6 +312,7 @@ class Seen:
     service: Json | None = None
     pods: tuple[Json, ...] = ()
     failure: str = ""
+    mode: str = STANDARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +379,8 @@ def report(seen: Seen) -> Report:
         status = _stopped(old, conditions)
     else:
         status = _reconciled(seen, old, conditions)
-    status["deploymentMode"] = STANDARD
+    if seen.mode == STANDARD:  # what is recorded holds for ever, so only a mode that exists is
+        status["deploymentMode"] = STANDARD
     status["conditions"] = conditions.sorted()
     return Report(status, _events(seen, was.get("Ready"), conditions.new["Ready"]))
 
