@@ -166,15 +166,17 @@ class Faults:
                     return rule
         return None
 
-    def at_body(self, path: str, method: str, operation: str, start: int, count: int) -> Rule | None:
+    def at_body(self, path: str, method: str, operation: str, *, start: int, count: int, partial: bool) -> Rule | None:
         """Return the rule that acts on an answer with these bytes of a file, counting it.
 
-        Args: start and count of the bytes about to be sent. A cut behind their end or a corrupt byte outside of
-        them could not be noticed, so such a rule waits for the next answer.
+        Args: start and count of the bytes about to be sent; whether the answer is 206. A cut behind their end, a
+        corrupt byte outside of them or an ignored range that is none could not be noticed: such a rule waits.
         """
         with self._lock:
             for rule in (*self._from_file, *self._posted):
                 if not rule.on_body or not rule.meets(path, method, operation):
+                    continue
+                if rule.ignore_range and not partial:
                     continue
                 if rule.cut_after_bytes is not None and rule.cut_after_bytes >= count:
                     continue

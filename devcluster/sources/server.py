@@ -236,7 +236,9 @@ class StandIn:
         """Close the sockets, and what is still in flight."""
         for server, handler in self._open:
             server.close()
-            await handler.shutdown(STOP_SECONDS)
+            handler.pre_shutdown()  # ends idle connections
+        await asyncio.sleep(0)  # lets them notice, so that only requests in flight are waited for
+        await asyncio.gather(*(handler.shutdown(STOP_SECONDS) for _, handler in self._open))
         for server, _ in self._open:
             await server.wait_closed()
         self._open.clear()
@@ -311,7 +313,14 @@ class StandIn:
         rule = None
         if answer.part is not None and call.method == "GET":
             part = answer.part
-            rule = self.faults.at_body(call.path, call.method, call.operation, part.start, part.count)
+            rule = self.faults.at_body(
+                call.path,
+                call.method,
+                call.operation,
+                start=part.start,
+                count=part.count,
+                partial=answer.status == 206,
+            )
         if rule is not None:
             entry.fault = ", ".join(f"{k} {v}" for k, v in rule.as_dict().items() if k not in _CONDITIONS)
             if rule.delay:
