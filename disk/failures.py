@@ -1,0 +1,131 @@
+"""Kinds of failure: reason, a message that says what to do, and whether it can pass by itself.
+
+Libraries' own texts stay out of messages as far as possible: they hold URLs with signatures and change their words.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+
+from api.jobs import JobResult
+from disk.reasons import ADVICE, RETRIABLE
+
+
+class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not a fault of this program
+    """A command cannot reach its end.
+
+    `reason` is one of `disk.reasons`; `detail` tells what happened here, without advice: that comes from the table.
+    `retry_after` in seconds, when the other side said how long to wait.
+    """
+
+    def __init__(self, reason: str, detail: str, *, retry_after: int | None = None) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = redact(detail)
+        self.retry_after = retry_after
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same Job may succeed later without anybody doing anything."""
+        return self.reason in RETRIABLE
+
+    @property
+    def message(self) -> str:
+        """What happened, and what to do about it."""
+        advice = ADVICE.get(self.reason, "")
+        return f"{self.detail}; {advice}" if advice else self.detail
+
+    def to_result(self, key: str = "") -> JobResult:
+        """Return the failure as a Job's result."""
+        return JobResult(
+            ok=False,
+            reason=self.reason,
+            message=self.message,
+            retriable=self.retriable,
+            retry_after_seconds=self.retry_after,
+            key=key,
+        )
+
+
+_DISK_REASONS = {
+    errno.ENOSPC: "DiskFull",
+    errno.EDQUOT: "DiskQuotaExceeded",
+    errno.EIO: "DiskIoError",
+    errno.ESTALE: "DiskStale",
+    errno.EROFS: "DiskReadOnly",
+    errno.EACCES: "DiskPermissionDenied",
+    errno.EPERM: "DiskPermissionDenied",
+    errno.ENOTCONN: "DiskIoError",
+    errno.ETIMEDOUT: "DiskIoError",
+}
+
+
+def from_os_error(error: OSError) -> DiskFailure:
+    """Tell the kinds of disk trouble apart."""
+    number = error.errno if error.errno is not None else 0
+    reason = _DISK_REASONS.get(number, "DiskOperationFailed")
+    name = errno.errorcode.get(number, "unknown error")
+    where = f" at {error.filename}" if error.filename else ""
+    return DiskFailure(reason, f"the disk answered {name}{where}")
+
+
+def from_network_error(error: BaseException, where: str) -> DiskFailure:
+    """Tell name resolution, TLS, timeout and a cut connection apart, whatever library wrapped them.
+
+    `where`: the endpoint as people know it, without credentials or query.
+    """
+    chain = list(_causes(error))
+    for cause in chain:
+        if isinstance(cause, DiskFailure):
+            return cause
+    for cause in chain:
+        if isinstance(cause, socket.gaierror):
+            return DiskFailure("SourceDnsFailed", f"the name of {where} could not be resolved")
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            why = getattr(cause, "verify_message", "") or "certificate not trusted"
+            return DiskFailure("SourceTlsFailed", f"the certificate of {where} was not accepted ({why})")
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            return DiskFailure("SourceTlsFailed", f"no TLS connection with {where}")
+    names = {type(cause).__name__ for cause in chain}
+    if any(isinstance(cause, TimeoutError) for cause in chain) or any("Timeout" in name for name in names):
+        return DiskFailure("SourceTimeout", f"{where} did not answer in time")
+    if any("NameResolution" in name for name in names):
+        return DiskFailure("SourceDnsFailed", f"the name of {where} could not be resolved")
+    if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
+        return DiskFailure("SourceConnectionLost", f"{where} refused the connection")
+    return DiskFailure("SourceConnectionLost", f"the connection to {where} was cut")
+
+
+_SECRET = re.compile(
+    r"hf_[A-Za-z0-9]{8,}"  # hub tokens
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"  # AWS key ids
+    r"|(?i:bearer\s+\S+)"
+    r"|(?i:(?:X-Amz-[A-Za-z-]+|Signature|token|sig)=[^&\s]+)"
+    r"|(?<=://)[^/\s@]+:[^/\s@]+(?=@)"  # user:password of a proxy or endpoint
+)
+_LONGEST_DETAIL = 1500
+
+
+def redact(text: str) -> str:
+    """Cut anything that looks like a credential out of a text for people, and put it on one line."""
+    return _SECRET.sub("[redacted]", " ".join(text.split()))[:_LONGEST_DETAIL]
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from, outermost first; bounded, and safe against cycles."""
+    seen: set[int] = set()
+    waiting: list[BaseException] = [error]
+    while waiting and len(seen) < 32:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        inner = [current.__cause__, current.__context__, getattr(current, "error", None), *current.args]
+        if isinstance(getattr(current, "reason", None), BaseException):  # urllib3 and urllib keep the cause there
+            inner.append(current.reason)  # type: ignore[attr-defined]
+        waiting += [cause for cause in inner if isinstance(cause, BaseException)]

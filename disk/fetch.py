@@ -1,0 +1,143 @@
+"""fetch: bring a base model into its cache claim, with the clients, checks, resume and marker of an adapter.
+
+The model's directory is put together outside of its final place and renamed there when it is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.jobs import FetchSpec, JobResult
+from api.source_uri import source_model_id
+from disk.checksums import content_digest
+from disk.download import Downloader, Pacing, check_names, with_retries
+from disk.failures import DiskFailure
+from disk.filters import select_model_files
+from disk.fs import Fs, is_directory, list_names, unique
+from disk.layout import UnsafeNameError, check_component, scratch_name
+from disk.locks import hold
+from disk.progress import Meter
+from disk.records import Fetched, is_complete, load, now, save
+from disk.sources.base import Listing, Source
+
+_OURS = ".aim-adapters"  # folder on the claim, outside the model's own
+_LOCK_SECONDS = 24 * 3600.0  # the Job's deadline ends it earlier
+
+
+@dataclass(slots=True)
+class Fetcher:
+    """One fetch; `open_source` is called only when there is work."""
+
+    spec: FetchSpec
+    fs: Fs
+    open_source: Callable[[], Source]
+    meter: Meter
+    pacing: Pacing
+
+    @property
+    def ours(self) -> Path:
+        """Where marker and scratch are."""
+        return Path(self.spec.cache) / _OURS
+
+    @property
+    def marker(self) -> Path:
+        """The done-marker."""
+        return self.ours / "fetched.json"
+
+    @property
+    def directory(self) -> str:
+        """Where the model shall be, relative to the cache: `org/name`. Raises: DiskFailure."""
+        spec = self.spec
+        name = spec.model_id or source_model_id(spec.source_uri) or spec.artifact
+        try:
+            return "/".join(check_component(part) for part in name.split("/"))
+        except UnsafeNameError as error:
+            raise DiskFailure("SpecificationInvalid", f"the model id cannot be a directory: {error}") from error
+
+
+def fetch(fetcher: Fetcher) -> JobResult:
+    """Fetch a model, or find that it is there. Raises: DiskFailure, OSError."""
+    spec = fetcher.spec
+    if spec.measure:
+        listing = _list_wanted(fetcher, fetcher.open_source())
+        return _result("ModelMeasured", f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision)
+    if (done := _find_fetched(fetcher)) is not None:
+        return _result("ModelFetched", "it is there already", done.size_bytes, done.digest, done.revision)
+    fs = fetcher.fs
+    for folder in (fetcher.ours, fetcher.ours / "staging", fetcher.ours / "aside"):
+        fs.ensure_directory(folder)
+    with hold(fs, fetcher.ours / "fetch.lock", wait_seconds=_LOCK_SECONDS):
+        if (done := _find_fetched(fetcher)) is None:
+            source = fetcher.open_source()
+            done = _bring(fetcher, source, _list_wanted(fetcher, source))
+        _clean(fetcher)
+    return _result("ModelFetched", f"{len(done.files)} files", done.size_bytes, done.digest, done.revision)
+
+
+def _find_fetched(fetcher: Fetcher) -> Fetched | None:
+    """Return the marker when it speaks for this source and all files are there. Raises: OSError, DiskFailure."""
+    done = load(Fetched, fetcher.marker)
+    if done is None or done.source_uri != fetcher.spec.source_uri or done.directory != fetcher.directory:
+        return None
+    return done if is_complete(Path(fetcher.spec.cache) / done.directory, done.files) else None
+
+
+def _list_wanted(fetcher: Fetcher, source: Source) -> Listing:
+    spec = fetcher.spec
+    listing = select_model_files(with_retries(source.list_files, fetcher.pacing), spec.include, spec.exclude)
+    if not listing.files:
+        raise DiskFailure("SourcePrefixEmpty", f"downloadFilter leaves no file of {spec.source_uri}")
+    check_names(listing)
+    return listing
+
+
+def _bring(fetcher: Fetcher, source: Source, listing: Listing) -> Fetched:
+    """Download into scratch and rename into place. Raises: DiskFailure, OSError."""
+    fs, spec = fetcher.fs, fetcher.spec
+    scratch = fetcher.ours / "staging" / f"get-{listing.key}"
+    downloader = Downloader(fs, source, scratch, fetcher.meter, fetcher.pacing)
+    downloader.prepare(listing)
+    files = downloader.fetch(listing.files)
+    downloader.finish()
+    done = Fetched(
+        source_uri=spec.source_uri,
+        directory=fetcher.directory,
+        listing_key=listing.key,
+        digest=content_digest(files),
+        size_bytes=listing.total_bytes,
+        files={file.name: file.size for file in files},
+        revision=listing.revision,
+        fetched_at=now(),
+    )
+    _place(fetcher, downloader.files, done)
+    return done
+
+
+def _place(fetcher: Fetcher, ready: Path, done: Fetched) -> None:
+    """Rename the model into place. The marker comes first, while nothing is there: a kill in between costs nothing."""
+    fs, cache = fetcher.fs, Path(fetcher.spec.cache)
+    target = cache / done.directory
+    folder = cache
+    for part in done.directory.split("/")[:-1]:
+        folder /= part
+        fs.ensure_directory(folder)
+    if is_directory(target):
+        fs.rename(target, fetcher.ours / "aside" / scratch_name("replaced", unique=unique()))
+        fs.sync_directory(target.parent)
+    save(fs, fetcher.marker, done)
+    fs.rename(ready, target)
+    fs.sync_directory(target.parent)
+    fs.sync_directory(cache)
+
+
+def _clean(fetcher: Fetcher) -> None:
+    """Remove all scratch: the lock is held and the model is in place. Raises: OSError."""
+    for name in ("staging", "aside"):
+        for entry in list_names(fetcher.ours / name):
+            fetcher.fs.remove_tree(fetcher.ours / name / entry)
+
+
+def _result(reason: str, message: str, size: int, digest: str | None = None, revision: str | None = None) -> JobResult:
+    return JobResult(ok=True, reason=reason, message=message, size_bytes=size, digest=digest, revision=revision)

@@ -1,0 +1,60 @@
+"""Which files of a source are wanted (pure)."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+
+from disk.preflight import CONFIG, PICKLE, SAFETENSORS
+from disk.sources.base import Listing, RemoteFile
+
+ADAPTER_FILES = (
+    CONFIG,
+    SAFETENSORS,
+    PICKLE,
+    "added_tokens.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+
+
+def select_adapter_files(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> Listing:
+    """Keep what serving an adapter needs: its two files, and additions to the tokenizer.
+
+    `include` replaces the additions, `exclude` takes away; configuration and weights stay whatever they say, for
+    without them there is no adapter. Beside safetensors a `.bin` is left out: it is the same once more.
+    """
+    names = {file.name for file in listing.files}
+    wanted = set(ADAPTER_FILES) if not include else {name for name in names if _matches(name, include)}
+    wanted = {name for name in wanted if not _matches(name, exclude)}
+    wanted |= {CONFIG, SAFETENSORS}
+    if SAFETENSORS in names:
+        wanted.discard(PICKLE)
+    else:
+        wanted.add(PICKLE)
+    return _keep(listing, [file for file in listing.files if file.name in wanted])
+
+
+def select_model_files(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> Listing:
+    """Keep a base model's files: without a filter, all that do not lie in subfolders (interface facts, section 2)."""
+    files = listing.files
+    if include:
+        files = tuple(file for file in files if _matches(file.name, include))
+    elif not exclude:
+        files = tuple(file for file in files if "/" not in file.name)
+    return _keep(listing, [file for file in files if not _matches(file.name, exclude)])
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether any glob fits; `*` spans slashes, as in the hub's own allow and ignore patterns."""
+    return any(fnmatch.fnmatchcase(name, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
+
+
+def _keep(listing: Listing, files: Sequence[RemoteFile]) -> Listing:
+    return Listing(listing.identity, listing.revision, tuple(files))

@@ -1,0 +1,69 @@
+"""Advisory locks on the disk. They keep Jobs from hindering each other; safety does not rest on them.
+
+docs/decisions/ has the argument: every change is atomic by itself and is checked again after it was made, so a
+network file system whose locks do nothing costs double work, never a wrong reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from disk.failures import DiskFailure
+from disk.fs import Fs
+
+_POLL_SECONDS = 0.05
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_MOST_REOPENINGS = 100
+
+
+@contextlib.contextmanager
+def hold(fs: Fs, path: Path, *, wait_seconds: float) -> Iterator[None]:
+    """Hold an exclusive lock; it ends with the process that holds it, however that ends.
+
+    Raises: DiskFailure DiskBusy when another one holds it for `wait_seconds`; OSError.
+    """
+    if (fd := try_lock(fs, path)) is None:
+        deadline = time.monotonic() + wait_seconds
+        while (fd := try_lock(fs, path)) is None:
+            if time.monotonic() >= deadline:
+                raise DiskFailure("DiskBusy", f"another Job has held {path.name} for {wait_seconds:.0f} seconds")
+            time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def try_lock(fs: Fs, path: Path) -> int | None:
+    """Return a file descriptor that holds the lock until it is closed, or None when another one holds it.
+
+    Where the file system has no locks at all the descriptor holds nothing, and the caller goes on. Raises: OSError.
+    """
+    for _ in range(_MOST_REOPENINGS):
+        fd = fs.open_for_locking(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS_HERE:
+                return fd
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        if _is_still_there(fd, path):
+            return fd
+        os.close(fd)  # a reaper removed the file between our opening and locking it: lock the new one
+    return None
+
+
+def _is_still_there(fd: int, path: Path) -> bool:
+    try:
+        return os.fstat(fd).st_ino == path.lstat().st_ino
+    except FileNotFoundError:
+        return False

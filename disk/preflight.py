@@ -1,0 +1,471 @@
+"""Will the server load this adapter? Pure: works on names, the configuration's bytes, and the header of the weights.
+
+Total: whatever the bytes are, each function returns, and each finding has a stable reason.
+Source: contract, section 6.2; field reports L05, L06, L07, L09, L16, L17, L46b, L49; what PEFT 0.4 to 0.21 writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from api.names import RANK_CEILINGS
+
+CONFIG = "adapter_config.json"
+SAFETENSORS = "adapter_model.safetensors"
+PICKLE = "adapter_model.bin"
+WEIGHTS = (SAFETENSORS, PICKLE)
+
+LARGEST_CONFIG = 1024 * 1024  # bytes
+LARGEST_HEADER = 10 * 1024 * 1024  # bytes; about 60 000 tensors, and what keeps memory bounded
+PREFIX_BYTES = 512  # of a weights file: enough to tell what it is
+TAIL_BYTES = 66_000  # of a zip: its end record lies in the last 65 557 bytes
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+_SHARD = re.compile(r"adapter_model(-\d+-of-\d+\.(safetensors|bin)|\.(safetensors|bin)\.index\.json)")
+_LORA = re.compile(r"\.lora_(?:embedding_)?([AB])(?:\.[A-Za-z0-9_]+)??(?:\.weight)?$")
+_OUTER = "base_model.model."
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8.0),
+    **dict.fromkeys(("F32", "I32", "U32"), 4.0),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2.0),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I8", "U8", "BOOL"), 1.0),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 0.75),
+    "F4": 0.5,
+}
+_MOST_DIMENSIONS = 16
+_LARGEST_RANK = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or worth telling. `reason` is one of `disk.reasons`."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the server and the administrator demand."""
+
+    max_rank: int  # the ceiling
+    declared_rank: int
+    base_model_id: str | None = None
+    strict_base: bool = False
+    allow_pickle: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One entry of a safetensors header."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome: `failure` is the first thing that keeps the adapter out; `rank` the real one, if known."""
+
+    failure: Finding | None
+    warnings: tuple[Finding, ...] = ()
+    rank: int | None = None
+    base_name: str | None = None
+
+
+@dataclass(slots=True)
+class Weights:
+    """What the shell read of the weights file: its size, its first bytes, the whole header if it has one, its tail."""
+
+    name: str
+    size: int
+    prefix: bytes
+    header: bytes = b""  # of safetensors: the JSON, without the eight bytes before it
+    tail: bytes = b""  # of a .bin
+
+
+@dataclass(slots=True)
+class _Facts:
+    rank: int | None = None
+    base_name: str | None = None
+    warnings: list[Finding] = field(default_factory=list)
+
+
+# -- the listing ----------------------------------------------------------------------------------------------------
+
+
+def check_listing(names: Collection[str]) -> Finding | None:
+    """Judge a source's file names before anything is downloaded."""
+    if CONFIG not in names:
+        nested = sorted({name.rsplit("/", 1)[0] for name in names if name.endswith(f"/{CONFIG}")})
+        if nested:
+            shown = ", ".join(nested[:5]) + (", …" if len(nested) > 5 else "")
+            return Finding("AdapterLayoutNested", f"{CONFIG} is not at the top but in: {shown}")
+        return Finding("AdapterConfigMissing", f"there is no {CONFIG} (files: {_some(names)})")
+    if not any(name in names for name in WEIGHTS):
+        shards = sorted(name for name in names if _SHARD.fullmatch(name))
+        if shards:
+            return Finding("AdapterSharded", f"the weights are in several files: {_some(shards)}")
+        return Finding("AdapterWeightsMissing", f"neither {SAFETENSORS} nor {PICKLE} is there (files: {_some(names)})")
+    return None
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = sorted(name[:80] for name in names)
+    return ", ".join(shown[:5]) + (", …" if len(shown) > 5 else "") if shown else "none"
+
+
+# -- adapter_config.json --------------------------------------------------------------------------------------------
+
+
+def check_config(raw: bytes, limits: Limits) -> Verdict:
+    """Judge the configuration alone: done before the weights are downloaded."""
+    config = _parse_config(raw)
+    if isinstance(config, Finding):
+        return Verdict(config)
+    facts = _Facts(base_name=_text(config.get("base_model_name_or_path")))
+    failure = _judge_config(config, limits, facts)
+    return Verdict(failure, tuple(facts.warnings), facts.rank, facts.base_name)
+
+
+def _parse_config(raw: bytes) -> dict[str, Any] | Finding:
+    if is_lfs_pointer(raw):
+        return Finding("AdapterIsLfsPointer", f"{CONFIG} is a git-LFS pointer")
+    if len(raw) > LARGEST_CONFIG:
+        return Finding("AdapterConfigUnreadable", f"{CONFIG} is larger than {LARGEST_CONFIG} bytes")
+    try:
+        config = json.loads(raw.decode("utf-8"))  # the reader that the server uses; orjson would refuse NaN
+    except UnicodeDecodeError:
+        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not UTF-8 text")
+    except json.JSONDecodeError as error:
+        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not JSON: {error.msg} at line {error.lineno}")
+    except (ValueError, RecursionError):
+        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not JSON that can be read")
+    if not isinstance(config, dict):
+        return Finding("AdapterConfigUnreadable", f"{CONFIG} holds no JSON object")
+    return config
+
+
+def _judge_config(config: dict[str, Any], limits: Limits, facts: _Facts) -> Finding | None:
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        return Finding("AdapterTypeUnsupported", f"peft_type is {_shown(kind)}, only LORA can be served")
+    if config.get("use_dora"):
+        return Finding("AdapterUsesDora", "use_dora is true")
+    if config.get("modules_to_save"):
+        return Finding("AdapterSavesModules", f"modules_to_save is {_shown(config['modules_to_save'])}")
+    if (finding := _judge_targets(config.get("target_modules"))) is not None:
+        return finding
+    if (finding := _judge_rank(config, limits, facts)) is not None:
+        return finding
+    if config.get("bias") not in (None, "none"):
+        facts.warnings.append(Finding("AdapterUsesBias", f"bias is {_shown(config['bias'])}: vLLM refuses it"))
+    if config.get("lora_bias"):
+        facts.warnings.append(Finding("AdapterUsesBias", "lora_bias is true: engines ignore or refuse it"))
+    return _judge_base(facts, limits)
+
+
+def _judge_targets(targets: object) -> Finding | None:
+    if not targets:
+        return Finding("AdapterTargetsNothing", f"target_modules is {_shown(targets)}")
+    if isinstance(targets, str):
+        return None
+    if not isinstance(targets, list) or not all(isinstance(target, str) and target for target in targets):
+        return Finding("AdapterConfigUnreadable", f"target_modules is {_shown(targets)}, not a list of names")
+    return None
+
+
+def _judge_rank(config: dict[str, Any], limits: Limits, facts: _Facts) -> Finding | None:
+    if config.get("r") is None:
+        return Finding("AdapterRankMissing", f'{CONFIG} has no "r"')
+    pattern = config.get("rank_pattern") or {}
+    if not isinstance(pattern, dict):
+        return Finding("AdapterConfigUnreadable", f"rank_pattern is {_shown(pattern)}, not an object")
+    for name, value in (("r", config["r"]), *pattern.items()):
+        if type(value) is not int or not 0 < value < _LARGEST_RANK:
+            return Finding("AdapterConfigUnreadable", f"the rank {_shown(name)} is {_shown(value)}, not an integer ≥ 1")
+    facts.rank = max(config["r"], *pattern.values()) if pattern else config["r"]
+    return judge_rank(facts.rank, limits, facts.warnings)
+
+
+def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None) -> Finding | None:
+    """Compare a real rank with the ceiling, and tell when it is above the declared one."""
+    if rank > limits.max_rank:
+        possible = "" if rank <= RANK_CEILINGS[-1] else f"; no server goes above {RANK_CEILINGS[-1]}"
+        return Finding(
+            "AdapterRankExceedsCeiling",
+            f"the real rank {rank} is above the ceiling {limits.max_rank} (declared rank {limits.declared_rank})"
+            f"{possible}",
+        )
+    if rank > limits.declared_rank and warnings is not None:
+        warnings.append(
+            Finding(
+                "AdapterRankAboveDeclared",
+                f"the real rank is {rank}, declared is {limits.declared_rank}; set spec.rank: {rank}",
+            )
+        )
+    return None
+
+
+def _judge_base(facts: _Facts, limits: Limits) -> Finding | None:
+    """Compare the base's name: a local path counts by its last part, for trainers write where *they* had it."""
+    if not facts.base_name or not limits.base_model_id:
+        return None
+    named, base = facts.base_name.rstrip("/").casefold(), limits.base_model_id.casefold()
+    is_path = named.startswith((".", "/", "~")) or named.count("/") != 1 or "\\" in named
+    if named == base or (is_path and named.replace("\\", "/").rsplit("/", 1)[-1] == base.rsplit("/", 1)[-1]):
+        return None
+    finding = Finding(
+        "AdapterBaseMismatch",
+        f"it was trained on {_shown(facts.base_name)}, the service's base is {_shown(limits.base_model_id)}",
+    )
+    if limits.strict_base:
+        return finding
+    facts.warnings.append(finding)
+    return None
+
+
+# -- weights --------------------------------------------------------------------------------------------------------
+
+
+def is_lfs_pointer(prefix: bytes) -> bool:
+    """Whether a file is what git has in place of a large file."""
+    return prefix.startswith(_LFS)
+
+
+def header_length(weights_prefix: bytes) -> int | None:
+    """Return how many bytes of JSON follow the first eight of a safetensors file; None if that cannot be one."""
+    if len(weights_prefix) < 9 or weights_prefix[8:9] != b"{":
+        return None
+    length: int = struct.unpack("<Q", weights_prefix[:8])[0]
+    return length if length <= LARGEST_HEADER else None
+
+
+def check_weights(weights: Weights, config: bytes, limits: Limits, base_modules: Collection[str] | None) -> Verdict:
+    """Judge configuration and weights together; `base_modules` are the base's module paths, None: not known."""
+    verdict = check_config(config, limits)
+    if verdict.failure is not None:
+        return verdict
+    facts = _Facts(verdict.rank, verdict.base_name, list(verdict.warnings))
+    failure = _judge_weights(weights, config, limits, base_modules, facts)
+    return Verdict(failure, tuple(facts.warnings), facts.rank, facts.base_name)
+
+
+def _judge_weights(
+    weights: Weights, config: bytes, limits: Limits, base_modules: Collection[str] | None, facts: _Facts
+) -> Finding | None:
+    if is_lfs_pointer(weights.prefix):
+        return Finding("AdapterIsLfsPointer", f"{weights.name} is a git-LFS pointer of {weights.size} bytes")
+    if weights.name == PICKLE:
+        return _judge_pickle(weights, limits, facts)
+    tensors = read_header(weights)
+    if isinstance(tensors, Finding):
+        return tensors
+    ranks = _configured_ranks(config)
+    return _judge_tensors(tensors, ranks, limits, facts) or _judge_modules(tensors, base_modules, facts)
+
+
+def _judge_pickle(weights: Weights, limits: Limits, facts: _Facts) -> Finding | None:
+    if not limits.allow_pickle:
+        return Finding("AdapterPickleRefused", f"{weights.name} is an executable pickle")
+    if weights.prefix.startswith(b"PK\x03\x04"):
+        if b"PK\x05\x06" not in weights.tail:
+            return Finding("AdapterWeightsTruncated", f"{weights.name} has no end record: it was cut at {weights.size}")
+    elif not weights.prefix.startswith(b"\x80"):  # how every pickle of protocol 2 and later begins
+        return Finding("AdapterWeightsUnreadable", f"{weights.name} is no PyTorch file ({_guess(weights.prefix)})")
+    facts.warnings.append(
+        Finding("AdapterIsPickle", f"{weights.name} is an executable pickle; {SAFETENSORS} is the safe form")
+    )
+    return None
+
+
+def read_header(weights: Weights) -> list[Tensor] | Finding:
+    """Read a safetensors header and hold it against the file's size."""
+    name, size = weights.name, weights.size
+    if size < 9:
+        return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes")
+    if (length := header_length(weights.prefix)) is None:
+        return Finding("AdapterWeightsUnreadable", f"{name} is no safetensors file ({_guess(weights.prefix)})")
+    if 8 + length > size or len(weights.header) < length:
+        return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes, its header alone wants {8 + length}")
+    try:
+        header = orjson.loads(weights.header[:length])
+    except orjson.JSONDecodeError:
+        return Finding("AdapterWeightsUnreadable", f"the header of {name} is not JSON")
+    tensors: list[Tensor] = []
+    spans: list[tuple[int, int]] = []
+    for key, entry in header.items() if isinstance(header, dict) else ():
+        if key == "__metadata__":
+            continue
+        if (parsed := _parse_tensor(key, entry)) is None:
+            return Finding("AdapterWeightsUnreadable", f"the header of {name} describes {_shown(key)} wrongly")
+        tensors.append(parsed[0])
+        spans.append(parsed[1])
+    return _judge_spans(sorted(spans), length, weights) or tensors
+
+
+def _parse_tensor(name: str, entry: object) -> tuple[Tensor, tuple[int, int]] | None:
+    """Return a tensor and the span of its bytes, or None when the entry contradicts itself."""
+    if not isinstance(entry, dict):
+        return None
+    shape, offsets, dtype = entry.get("shape"), entry.get("data_offsets"), entry.get("dtype")
+    if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS or not all(_is_count(size) for size in shape):
+        return None
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(offset) for offset in offsets):
+        return None
+    begin, end = offsets
+    if end < begin or not isinstance(dtype, str):
+        return None
+    if (element := _ELEMENT_BYTES.get(dtype)) is not None and math.prod(shape) * element != end - begin:
+        return None
+    return Tensor(name, tuple(shape)), (begin, end)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _judge_spans(spans: Sequence[tuple[int, int]], length: int, weights: Weights) -> Finding | None:
+    """Data has no gaps and no overlaps, and ends where the file ends."""
+    position = 0
+    for begin, end in spans:
+        if begin != position:
+            return Finding("AdapterWeightsUnreadable", f"the data of {weights.name} has gaps or overlaps")
+        position = end
+    wanted = 8 + length + position
+    if weights.size < wanted:
+        return Finding(
+            "AdapterWeightsTruncated", f"{weights.name} has {weights.size} bytes, its header describes {wanted}"
+        )
+    if weights.size > wanted:
+        return Finding(
+            "AdapterWeightsUnreadable", f"{weights.name} has {weights.size - wanted} bytes more than its header says"
+        )
+    return None
+
+
+def _configured_ranks(config: bytes) -> set[int]:
+    parsed = _parse_config(config)
+    if isinstance(parsed, Finding):
+        return set()
+    return {parsed["r"], *(parsed.get("rank_pattern") or {}).values()}
+
+
+def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limits, facts: _Facts) -> Finding | None:
+    if not any(_LORA.search(tensor.name) for tensor in tensors):
+        return Finding("AdapterFitsNoModule", f"{SAFETENSORS} has no lora_A and lora_B tensors")
+    extra: list[str] = []
+    for tensor in tensors:
+        if "lora_magnitude_vector" in tensor.name:
+            return Finding("AdapterUsesDora", f"it has the DoRA tensor {_shown(tensor.name)}")
+        if _LORA.search(tensor.name) is None:
+            extra.append(tensor.name)
+    if extra:
+        facts.warnings.append(
+            Finding("AdapterExtraTensors", f"{len(extra)} tensors are no LoRA matrices, such as {_shown(extra[0])}")
+        )
+    found = {rank for tensor in tensors if (rank := tensor_rank(tensor)) is not None}
+    if not found:
+        return None
+    if (odd := sorted(found - configured)) and configured:
+        facts.warnings.append(
+            Finding("AdapterRankMismatch", f"tensors have rank {odd[-1]}, {CONFIG} says {max(configured)}")
+        )
+    if facts.rank is not None and max(found) > facts.rank:
+        facts.rank = max(found)
+        facts.warnings = [one for one in facts.warnings if one.reason != "AdapterRankAboveDeclared"]
+        return judge_rank(facts.rank, limits, facts.warnings)
+    return None
+
+
+def tensor_rank(tensor: Tensor) -> int | None:
+    """Return the rank that a LoRA matrix shows, or None: none, or fused experts (rank times their number)."""
+    match = _LORA.search(tensor.name)
+    if match is None or len(tensor.shape) < 2 or ".experts.lora_" in tensor.name:
+        return None
+    return tensor.shape[0] if match[1] == "A" else tensor.shape[1]
+
+
+def _judge_modules(tensors: Sequence[Tensor], base_modules: Collection[str] | None, facts: _Facts) -> Finding | None:
+    """Hold the adapter's module paths against the base's: what fits none has no effect, though it loads."""
+    if not base_modules:
+        return None
+    ours = sorted({path for tensor in tensors if (path := module_path(tensor.name)) is not None})
+    known = _with_parents(base_modules)
+    unknown = [path for path in ours if not _is_known(path, known)]
+    if not unknown:
+        return None
+    example = f"{_shown(unknown[0])} is not in the base, which has {_shown(sorted(base_modules)[0])}"
+    if len(unknown) == len(ours):
+        return Finding("AdapterFitsNoModule", f"none of its {len(ours)} modules is in the base: {example}")
+    facts.warnings.append(
+        Finding("AdapterFitsPartly", f"{len(unknown)} of its {len(ours)} modules are not in the base: {example}")
+    )
+    return None
+
+
+def module_path(tensor_name: str) -> str | None:
+    """Return the base's module that a LoRA tensor belongs to, or None for other tensors."""
+    match = _LORA.search(tensor_name)
+    return tensor_name[: match.start()].removeprefix(_OUTER) if match else None
+
+
+def base_module_paths(tensor_names: Iterable[str]) -> set[str]:
+    """Return the module paths of a base from the names of its tensors (`….q_proj.weight` → `….q_proj`)."""
+    return {name.rpartition(".")[0] for name in tensor_names if "." in name}
+
+
+def _with_parents(modules: Collection[str]) -> set[str]:
+    """All paths and what is above them: an adapter on fused experts names their common parent."""
+    known: set[str] = set()
+    for module in modules:
+        while module and module not in known:
+            known.add(module)
+            module = module.rpartition(".")[0]  # noqa: PLW2901 - walks up
+    return known
+
+
+def _is_known(path: str, known: set[str]) -> bool:
+    if path in known:
+        return True
+    outer, _, inner = path.partition(".")
+    # Some bases were saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…").
+    return outer not in known and inner in known
+
+
+# -- words ----------------------------------------------------------------------------------------------------------
+
+
+def _guess(prefix: bytes) -> str:
+    """Say what a file looks like."""
+    start = prefix.lstrip()[:64].lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        return "it looks like an HTML page"
+    if start.startswith(b"<?xml"):
+        return "it looks like XML, perhaps an error answer"
+    if start.startswith(b"{"):
+        return "it looks like JSON, perhaps an error answer"
+    if prefix.startswith(b"PK\x03\x04"):
+        return "it looks like a zip, perhaps a .bin under another name"
+    return "unknown format"
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _shown(value: object) -> str:
+    """Return a value quoted for people: one line, bounded, without control characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=True)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 160 else f"{text[:160]}…"

@@ -1,0 +1,225 @@
+"""The reaper: remove what no living service needs (contract, section 6.4).
+
+It removes nothing from a disk without our marker, follows no link, crosses no mount, and never touches the subtree
+of a service that it was told is alive. Each candidate is renamed out of the way before it is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from api.jobs import JobResult, ReapSpec
+from disk.failures import DiskFailure, from_os_error
+from disk.fs import Fs, is_directory, list_names, unique
+from disk.layout import Layout, UnsafeNameError, check_component, scratch_name
+from disk.locks import try_lock
+from disk.records import Declared, DiskMarker, Done, SourceIndex, load, newest_change, refuse_foreign
+
+_MOST_FAILURES_SHOWN = 5
+
+
+@dataclass(slots=True)
+class _Sweep:
+    spec: ReapSpec
+    fs: Fs
+    layout: Layout
+    now: float  # seconds since the epoch, by the file server's clock where it could be asked
+    removed: list[str] = field(default_factory=list)
+    freed: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def is_old(self, path: Path) -> bool:
+        """Whether nothing below a path changed within the guard. Raises: OSError."""
+        return newest_change(path) < self.now - self.spec.scratch_guard_seconds
+
+    def remove(self, path: Path, shown: str, *, rename: bool = True) -> None:
+        """Remove one thing, or only count it in a dry run. Its failure is noted and the sweep goes on."""
+        try:
+            if self.spec.dry_run:
+                self.freed += tree_bytes(path)
+            else:
+                target = path
+                if rename:
+                    target = self.layout.unload / scratch_name("reaped", path.name, unique=unique())
+                    self.fs.rename(path, target)
+                    self.fs.sync_directory(path.parent)
+                self.freed += self.fs.remove_tree(target)
+            self.removed.append(shown)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.failures.append(f"{shown}: {from_os_error(error).detail}")
+
+    def attempt(self, action: Callable[[], None], shown: str) -> None:
+        """Run one step; its failure is noted and the sweep goes on."""
+        try:
+            action()
+        except OSError as error:
+            self.failures.append(f"{shown}: {from_os_error(error).detail}")
+
+
+def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
+    """Sweep a disk once. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
+    layout = Layout(Path(spec.disk))
+    if load(DiskMarker, layout.marker) is None:
+        refuse_foreign(layout)
+        return JobResult(ok=True, reason="DiskReaped", message="the disk was never used", reclaimed_bytes=0)
+    sweep = _Sweep(spec, fs, layout, now if now is not None else _server_now(fs, layout, spec))
+    for name in list_names(layout.root):
+        if not name.startswith(".") and name not in spec.live:
+            sweep.attempt(lambda name=name: _reap_subtree(sweep, name), name)  # type: ignore[misc]
+    for folder in (layout.staging, layout.aside, layout.unload):
+        _reap_scratch(sweep, folder)
+    _reap_records(sweep)
+    _reap_store(sweep)
+    return _result(sweep)
+
+
+def _server_now(fs: Fs, layout: Layout, spec: ReapSpec) -> float:
+    """Ask the file server what time it is: ages are differences of its own time stamps. Raises: OSError."""
+    if not spec.dry_run:
+        fs.touch(layout.marker)
+    return max(layout.marker.stat().st_mtime, spec.listed_at)
+
+
+def _reap_subtree(sweep: _Sweep, name: str) -> None:
+    """Remove the subtree of a service that is gone. Raises: OSError."""
+    layout, fs, spec = sweep.layout, sweep.fs, sweep.spec
+    try:
+        subtree = layout.root / check_component(name)
+    except UnsafeNameError:
+        return  # nothing of ours is called so
+    root, info = layout.root.lstat(), subtree.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_dev != root.st_dev or _is_too_young(sweep, name):
+        return
+    if spec.dry_run:
+        sweep.remove(subtree, name)
+        return
+    if (lock := try_lock(fs, layout.service_lock(name))) is None:
+        return  # a writer is at work: it is for the next sweep
+    try:
+        fs.unlink(layout.declared(name))  # from now on no stager promotes into it
+        fs.sync_directory(layout.declared_root)
+        sweep.remove(subtree, name)
+        sweep.remove(layout.done_folder(name), f".done/{name}")
+        fs.unlink(layout.service_lock(name))
+    finally:
+        os.close(lock)
+
+
+def _is_too_young(sweep: _Sweep, name: str) -> bool:
+    """Whether a subtree may belong to a service that is newer than the list of living services. Raises: OSError."""
+    declared = load(Declared, sweep.layout.declared(name))
+    born = newest_of(sweep.layout.root / name) if declared is None else declared.created_at
+    return born > sweep.spec.listed_at - sweep.spec.subtree_skew_seconds
+
+
+def newest_of(path: Path) -> float:
+    """Return the time of a directory's last own change, in seconds since the epoch. Raises: OSError."""
+    return path.lstat().st_mtime
+
+
+def _reap_scratch(sweep: _Sweep, folder: Path) -> None:
+    """Remove what is left over from crashes, when it is old and nobody holds its lock."""
+    for name in list_names(folder):
+        sweep.attempt(lambda name=name: _reap_leftover(sweep, folder, name), f"{folder.name}/{name}")  # type: ignore[misc]
+
+
+def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
+    path, shown = folder / name, f"{folder.name}/{name}"
+    if not sweep.is_old(path):
+        return
+    if not name.startswith("get-") or sweep.spec.dry_run:
+        sweep.remove(path, shown, rename=False)
+        return
+    lock_path = sweep.layout.download_lock(name.removeprefix("get-"))
+    if (lock := try_lock(sweep.fs, lock_path)) is None:
+        return  # being downloaded, however slowly
+    try:
+        sweep.remove(path, shown)
+        sweep.fs.unlink(lock_path)
+    finally:
+        os.close(lock)
+
+
+def _reap_records(sweep: _Sweep) -> None:
+    """Remove what is remembered of services that have no subtree, and half-written records."""
+    layout = sweep.layout
+    gone = [layout.root / name for name in list_names(layout.root) if name.endswith(".tmp")]
+    for name in list_names(layout.done_root):
+        if name not in sweep.spec.live and not is_directory(layout.root / name):
+            gone.append(layout.done_root / name)
+        else:
+            gone += [layout.done_root / name / one for one in list_names(layout.done_root / name) if one[0] == "."]
+    for name in list_names(layout.declared_root):
+        uid = name.removesuffix(".json")
+        if name.startswith(".") or (uid not in sweep.spec.live and not is_directory(layout.root / uid)):
+            gone.append(layout.declared_root / name)
+    gone += [layout.sources / name for name in list_names(layout.sources) if name.startswith(".")]
+    for path in gone:
+        sweep.attempt(lambda path=path: _remove_if_old(sweep, path), path.name)  # type: ignore[misc]
+
+
+def _remove_if_old(sweep: _Sweep, path: Path) -> None:
+    if sweep.is_old(path):
+        sweep.remove(path, str(path.relative_to(sweep.layout.root)), rename=False)
+
+
+def _reap_store(sweep: _Sweep) -> None:
+    """Remove contents that no done-marker names and nobody used lately, then what points to them."""
+    layout = sweep.layout
+    used = _used_digests(layout)
+    for name in list_names(layout.store):
+        if name not in used:
+            sweep.attempt(lambda name=name: _reap_content(sweep, name), f".store/{name}")  # type: ignore[misc]
+    for name in list_names(layout.sources):
+        path = layout.sources / name
+        if not name.startswith(".") and not _leads_somewhere(layout, path):
+            sweep.attempt(lambda path=path: _remove_if_old(sweep, path), path.name)  # type: ignore[misc]
+
+
+def _reap_content(sweep: _Sweep, name: str) -> None:
+    path = sweep.layout.store / name
+    if sweep.is_old(path):
+        sweep.remove(path, f".store/{name}")
+
+
+def _leads_somewhere(layout: Layout, path: Path) -> bool:
+    index = load(SourceIndex, path)
+    return index is not None and is_directory(layout.stored(index.digest))
+
+
+def _used_digests(layout: Layout) -> set[str]:
+    used: set[str] = set()
+    for service in list_names(layout.done_root):
+        for name in list_names(layout.done_root / service):
+            if (done := load(Done, layout.done_root / service / name)) is not None:
+                used.add(done.digest.removeprefix("sha256:"))
+    return used
+
+
+def tree_bytes(path: Path) -> int:
+    """Return the bytes that deleting a tree would free: files that have no other name. Raises: OSError."""
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        return info.st_size if info.st_nlink <= 1 else 0
+    return sum(tree_bytes(path / name) for name in list_names(path))
+
+
+def _result(sweep: _Sweep) -> JobResult:
+    if sweep.failures:
+        shown = "; ".join(sweep.failures[:_MOST_FAILURES_SHOWN])
+        failure = DiskFailure("DiskOperationFailed", f"{len(sweep.failures)} removals failed: {shown}")
+        return failure.to_result().model_copy(update={"removed": sweep.removed, "reclaimed_bytes": sweep.freed})
+    verb = "would be removed" if sweep.spec.dry_run else "removed"
+    return JobResult(
+        ok=True,
+        reason="DiskReaped",
+        message=f"{len(sweep.removed)} {verb}, {sweep.freed} bytes",
+        removed=sweep.removed,
+        reclaimed_bytes=sweep.freed,
+    )

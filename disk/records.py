@@ -1,0 +1,152 @@
+"""What the disk remembers of itself: done-markers, declared sets, store entries. Read tolerantly, written whole.
+
+A record that is missing or cannot be understood says nothing: the work is then done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api.jobs import Note
+from disk.failures import DiskFailure
+from disk.fs import Fs, file_size, is_directory, list_names, read_record
+from disk.layout import OUR_FOLDERS, Layout
+
+_HARMLESS_NAMES = ("lost+found",)  # what file systems put into an empty volume; dot names are harmless, too
+
+
+class Record(BaseModel):
+    """Base of all records."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: Literal[1] = 1
+
+
+class DiskMarker(Record):
+    """Proves that a disk is ours."""
+
+    kind: Literal["aim-adapters-disk"] = "aim-adapters-disk"
+
+
+class Declared(Record):
+    """The last declared set of a service."""
+
+    service_uid: str
+    generation: int
+    sync_key: str
+    declared: list[str]
+    created_at: float  # seconds since the epoch: when the subtree was first synced
+
+
+class Done(Record):
+    """What lies, or shall lie, under one name of one service.
+
+    `held`: the content waits in the store until the name is unloaded; nothing is live.
+    """
+
+    state: Literal["done", "held"]
+    path: str
+    stage_key: str
+    source_uri: str
+    digest: str
+    size_bytes: int
+    files: dict[str, int]  # name → size in bytes
+    rank: int | None = None
+    base_name: str | None = None
+    revision: str | None = None
+    warnings: list[Note] = Field(default_factory=list)
+    staged_at: float = 0.0  # seconds since the epoch
+
+
+class Entry(Record):
+    """A stored content."""
+
+    digest: str
+    size_bytes: int
+    files: dict[str, int]
+    revision: str | None = None
+
+
+class SourceIndex(Record):
+    """The content that a listing led to."""
+
+    digest: str
+
+
+class Fetched(Record):
+    """A base model that is complete in its cache."""
+
+    source_uri: str
+    directory: str  # relative to the cache
+    listing_key: str
+    digest: str
+    size_bytes: int
+    files: dict[str, int]
+    revision: str | None = None
+    fetched_at: float = 0.0
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def load(kind: type[_R], path: Path) -> _R | None:
+    """Read a record; None when it is missing or not one of that kind. Raises: OSError."""
+    raw = read_record(path)
+    if raw is None:
+        return None
+    try:
+        return kind.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def save(fs: Fs, path: Path, record: Record) -> None:
+    """Write a record durably. Raises: OSError."""
+    fs.write_record(path, record.model_dump())
+
+
+def claim_disk(fs: Fs, layout: Layout) -> None:
+    """Make sure that the disk is ours: mark an empty one, refuse one with other data.
+
+    Raises: DiskFailure DiskNotOurs; OSError.
+    """
+    if load(DiskMarker, layout.marker) is None:
+        refuse_foreign(layout)
+        save(fs, layout.marker, DiskMarker())
+    for name in OUR_FOLDERS:
+        fs.ensure_directory(layout.root / name)
+
+
+def refuse_foreign(layout: Layout) -> None:
+    """Raise DiskNotOurs when an unmarked disk holds anything."""
+    found = [name for name in list_names(layout.root) if not name.startswith(".") and name not in _HARMLESS_NAMES]
+    if found:
+        raise DiskFailure("DiskNotOurs", f"the disk has no marker {layout.marker.name} but holds {found[0]!r}")
+
+
+def is_complete(folder: Path, files: dict[str, int]) -> bool:
+    """Whether a directory holds all these files with these sizes. Raises: OSError."""
+    return is_directory(folder) and all(file_size(folder / name) == size for name, size in files.items())
+
+
+def now() -> float:
+    """Seconds since the epoch, for people; no decision compares it with another machine's but with minutes of slack."""
+    return time.time()
+
+
+def newest_change(path: Path) -> float:
+    """Return the youngest change below a path, by the file server's clock (0.0: it is gone). Raises: OSError."""
+    newest = 0.0
+    with contextlib.suppress(FileNotFoundError):
+        info = path.lstat()
+        newest = max(info.st_mtime, info.st_ctime)
+        if is_directory(path):
+            for name in list_names(path):
+                newest = max(newest, newest_change(path / name))
+    return newest

@@ -1,0 +1,96 @@
+"""What every source can do, in the words of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.names import short_hash
+
+CHUNK_BYTES = 1024 * 1024
+MOST_LISTED_FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file of a source.
+
+    `name`: relative to the source's folder. `address`: what the source itself calls it. `pin`: identity of exactly
+    these bytes (etag, blob id). `checksum`: `sha256:…`, `git-sha1:…`, `md5:…` or `crc32:…`, hexadecimal; None: the
+    source gives none.
+    """
+
+    name: str
+    address: str
+    size: int
+    pin: str
+    checksum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a source holds, pinned. `identity` names the source, endpoint included; `revision` is for people."""
+
+    identity: str
+    revision: str | None
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Sum of all sizes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def key(self) -> str:
+        """The same for every listing that must lead to the same bytes, hence the name of their download."""
+        parts = [f"{file.name}\0{file.size}\0{file.pin}\0{file.checksum or ''}" for file in self.files]
+        strong = all(file.checksum and file.checksum.startswith(("sha256:", "git-sha1:")) for file in self.files)
+        return short_hash("listing", "" if strong else self.identity, *sorted(parts), length=32)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file that is being read; `checksum` of the whole file is known only when it is read from the start."""
+
+    pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the offset that was asked for
+    checksum: str | None
+
+
+class Source(Protocol):
+    """A folder of files behind a network. Every error that leaves it is a DiskFailure."""
+
+    def list_files(self) -> Listing:
+        """Return all files, recursively. Raises: DiskFailure."""
+
+    def checksum_of(self, file: RemoteFile) -> str | None:
+        """Return the checksum of a whole pinned file, or None when the source has none. Raises: DiskFailure."""
+
+    def open_file(self, file: RemoteFile, offset: int) -> AbstractContextManager[OpenFile]:
+        """Stream a pinned file from `offset`. Raises: DiskFailure, also while the pieces are read."""
+
+
+class SourceOptions(Protocol):
+    """The part of a Job's specification that says how to reach a source."""
+
+    @property
+    def source_uri(self) -> str: ...
+    @property
+    def allow_link_local(self) -> bool: ...
+    @property
+    def s3_endpoint(self) -> str | None: ...
+    @property
+    def s3_region(self) -> str | None: ...
+    @property
+    def s3_addressing_style(self) -> str: ...
+    @property
+    def s3_signature_version(self) -> str: ...
+    @property
+    def s3_auth(self) -> str: ...
+    @property
+    def s3_credentials_dir(self) -> str | None: ...
+    @property
+    def s3_ca_file(self) -> str | None: ...
+    @property
+    def s3_insecure_skip_verify(self) -> bool: ...

@@ -1,0 +1,28 @@
+"""From a specification to a source."""
+
+from __future__ import annotations
+
+from api.source_uri import HubSource, SourceUriError, parse_source_uri
+from disk.failures import DiskFailure
+from disk.sources.base import Source, SourceOptions
+from disk.sources.guard import refuse_link_local
+
+
+def open_source(options: SourceOptions) -> Source:
+    """Return the source that a specification names; its client library is imported only now.
+
+    Raises: DiskFailure for a URI or an endpoint that cannot be used.
+    """
+    try:
+        source = parse_source_uri(options.source_uri)
+    except SourceUriError as error:
+        raise DiskFailure("SourceUriInvalid", f'"{options.source_uri}": {error}') from error
+    if not options.allow_link_local:
+        refuse_link_local()
+    if isinstance(source, HubSource):
+        from disk.sources.hub import HubReader  # noqa: PLC0415 - lazy: each client library costs start time
+
+        return HubReader(source)
+    from disk.sources.s3 import S3Reader  # noqa: PLC0415 - as above
+
+    return S3Reader(source, options)

@@ -1,0 +1,61 @@
+"""No Job talks to link-local or cloud metadata addresses: a tenant chooses endpoints, and those hand out credentials.
+
+The check sits where every client library of this process asks for an address, so that a name that resolves to such
+an address, a redirect, and a second answer of a lying name server are all caught at the moment of connecting.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from typing import Any
+
+from disk.failures import DiskFailure
+
+_METADATA = frozenset(
+    ipaddress.ip_address(address)
+    for address in (
+        "fd00:ec2::254",  # AWS, instance metadata over IPv6
+        "fd00:ec2::23",  # AWS, pod identity
+        "fd20:ce::254",  # Google Cloud, metadata over IPv6
+        "100.100.100.200",  # Alibaba Cloud, metadata
+        "168.63.129.16",  # Azure, wire server
+        "192.0.0.192",  # Oracle Cloud, metadata
+    )
+)
+_resolve = socket.getaddrinfo
+_state = {"refusing": False}
+
+
+def is_refused(address: str) -> bool:
+    """Whether a numeric address is link-local or known to serve cloud metadata."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return any(one.is_link_local or one in _METADATA for one in (ip, inner) if one is not None)
+
+
+def refuse_link_local() -> None:
+    """From now on this process resolves no name to a refused address (once is enough; a Job is a process)."""
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"  # else botocore waits for an answer that must not come
+    if not _state["refusing"]:
+        socket.getaddrinfo = _guarded
+        _state["refusing"] = True
+
+
+def allow_link_local_again() -> None:
+    """Undo `refuse_link_local` (tests)."""
+    socket.getaddrinfo = _resolve
+    _state["refusing"] = False
+
+
+def _guarded(host: Any, *args: Any, **kwargs: Any) -> Any:
+    found = _resolve(host, *args, **kwargs)
+    for entry in found:
+        if is_refused(str(entry[4][0])):
+            shown = host.decode(errors="replace") if isinstance(host, bytes) else host
+            raise DiskFailure("SourceEndpointRefused", f"{shown} is a link-local or metadata address")
+    return found

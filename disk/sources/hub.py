@@ -1,0 +1,206 @@
+"""hf:// sources through `huggingface_hub`: its client session, its headers, its errors; ranges and pins of our own.
+
+One metadata request pins the commit and brings every file's size and checksum. Files are then read by that commit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from api.source_uri import HubSource
+from disk.failures import DiskFailure, from_network_error
+from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile
+
+if TYPE_CHECKING:
+    import httpx2
+
+_DEFAULT_ENDPOINT = "https://huggingface.co"
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 60.0
+_LONGEST_ERROR_BODY = 64 * 1024  # bytes
+_SETTINGS = {
+    "HF_HUB_DISABLE_XET": "1",  # plain ranges: resumable, verifiable, no second cache on the disk
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+    "HF_HOME": "/tmp/hf-home",  # noqa: S108 - nothing is written there; the root file system is read-only and HOME unset
+}
+
+
+class HubReader:
+    """A folder of a hub repository, at one commit."""
+
+    def __init__(self, source: HubSource) -> None:
+        self._source = source
+        self._endpoint = (os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
+        parts = urllib.parse.urlsplit(self._endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise DiskFailure("SourceUriInvalid", "HF_ENDPOINT is no http(s) URL")
+        self._where = parts.hostname + (f":{parts.port}" if parts.port else "")
+        self._token = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip() or None
+        self._commit = ""
+        _prepare_library()
+
+    def list_files(self) -> Listing:
+        """Return all files below the subfolder, pinned to a commit. Raises: DiskFailure."""
+        from huggingface_hub import HfApi  # noqa: PLC0415 - lazy: costs a quarter of a second
+
+        source = self._source
+        with self._translated():
+            info = HfApi(self._endpoint, token=self._token or False).model_info(
+                source.repo, revision=source.revision, files_metadata=True, timeout=_READ_SECONDS
+            )
+            siblings = info.siblings or []
+        if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
+            raise DiskFailure("SourceResponseInvalid", f"{self._where} named no commit for {source.repo}")
+        if len(siblings) > MOST_LISTED_FILES:
+            raise DiskFailure("SourceTooManyFiles", f"{source.repo} has {len(siblings)} files")
+        self._commit = info.sha
+        prefix = f"{source.subfolder}/" if source.subfolder else ""
+        files = [
+            self._remote_file(sibling, prefix) for sibling in siblings if str(sibling.rfilename).startswith(prefix)
+        ]
+        if not files:
+            where = f"folder {source.subfolder} of " if prefix else ""
+            raise DiskFailure("SourcePrefixEmpty", f"there is no file in {where}{source.repo} at {self._commit[:12]}")
+        identity = f"hf {self._endpoint} {source.repo} {source.subfolder}"
+        return Listing(identity, self._commit, tuple(sorted(files, key=lambda file: file.name)))
+
+    def _remote_file(self, sibling: Any, prefix: str) -> RemoteFile:
+        """Read one entry of the repository's file list. Raises: DiskFailure when the hub leaves out size or id."""
+        name = str(sibling.rfilename)
+        lfs = sibling.lfs
+        size = lfs.size if lfs is not None else sibling.size
+        oid = lfs.sha256 if lfs is not None else sibling.blob_id
+        if not isinstance(size, int) or size < 0 or not isinstance(oid, str) or not oid:
+            raise DiskFailure("SourceResponseInvalid", f"{self._where} gave no size or id for {name!r}")
+        kind = "sha256" if lfs is not None else "git-sha1"
+        return RemoteFile(name.removeprefix(prefix), name, size, oid, f"{kind}:{oid.lower()}")
+
+    def checksum_of(self, file: RemoteFile) -> str | None:
+        """The listing has it already."""
+        return file.checksum
+
+    @contextmanager
+    def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
+        """Stream a file of the pinned commit from `offset`. Raises: DiskFailure."""
+        from huggingface_hub import get_session, hf_hub_url  # noqa: PLC0415 - lazy, as above
+        from huggingface_hub.utils._headers import build_hf_headers  # noqa: PLC0415
+
+        url = hf_hub_url(self._source.repo, file.address, revision=self._commit, endpoint=self._endpoint)
+        headers = build_hf_headers(token=self._token or False, library_name="aim-adapters")
+        headers["Accept-Encoding"] = "identity"  # sizes and offsets are those of the stored bytes
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        with self._translated(), get_session().stream("GET", url, headers=headers) as response:
+            self._check_answer(response, file, offset)
+            yield OpenFile(self._pieces(response, offset if response.status_code == 200 else 0), file.checksum)
+
+    def _pieces(self, response: httpx2.Response, skip: int) -> Iterator[bytes]:
+        """Yield the body, without its first `skip` bytes when the server ignored the range."""
+        with self._translated():
+            for piece in response.iter_raw(CHUNK_BYTES):
+                if skip >= len(piece):
+                    skip -= len(piece)
+                    continue
+                yield piece[skip:]
+                skip = 0
+
+    def _check_answer(self, response: httpx2.Response, file: RemoteFile, offset: int) -> None:
+        from huggingface_hub import hf_raise_for_status  # noqa: PLC0415 - lazy, as above
+
+        if response.status_code >= 400:
+            length = response.headers.get("Content-Length", "")
+            if length.isdigit() and int(length) <= _LONGEST_ERROR_BODY:
+                response.read()
+            hf_raise_for_status(response)
+        if response.status_code not in (200, 206):
+            raise DiskFailure("SourceResponseInvalid", f"{self._where} answered {response.status_code}")
+        if response.status_code == 206:
+            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+            if not found or int(found[1]) != offset:
+                raise DiskFailure("SourceResponseInvalid", f"{self._where} answered another range of {file.name}")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn everything that the library raises into a DiskFailure."""
+        import httpx2  # noqa: PLC0415 - the library's own HTTP client
+        from huggingface_hub import errors  # noqa: PLC0415 - lazy, as above
+
+        try:
+            yield
+        except DiskFailure:
+            raise
+        except errors.GatedRepoError as error:
+            raise DiskFailure("SourceGated", f"{self._source.repo} on {self._where} is gated") from error
+        except errors.RevisionNotFoundError as error:
+            revision = self._source.revision or "main"
+            raise DiskFailure("SourceRevisionNotFound", f'{self._source.repo} has no revision "{revision}"') from error
+        except errors.HfHubHTTPError as error:
+            raise self._from_status(error) from error
+        except errors.HFValidationError as error:
+            raise DiskFailure("SourceUriInvalid", f'"{self._source.repo}" is no repository id') from error
+        except httpx2.InvalidURL as error:
+            raise DiskFailure("SourceUriInvalid", "HF_ENDPOINT or a proxy setting is no URL") from error
+        except (httpx2.HTTPError, OSError) as error:
+            raise from_network_error(error, self._where) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # the library trusts what the server says
+            raise DiskFailure(
+                "SourceResponseInvalid", f"the answer of {self._where} is not a hub's ({type(error).__name__})"
+            ) from error
+
+    def _from_status(self, error: Any) -> DiskFailure:
+        response = error.response
+        status = response.status_code
+        repo = self._source.repo
+        if status == 401 and (self._token or response.headers.get("X-Error-Message", "").startswith("Invalid cred")):
+            # Without a token the hub says 401 for what does not exist, too; a token that it refuses is plain.
+            return DiskFailure("SourceUnauthorized", f"{self._where} did not accept the token for {repo}")
+        if status == 401 and response.headers.get("X-Error-Code") != "RepoNotFound":
+            return DiskFailure("SourceUnauthorized", f"{self._where} wants a token for {repo}")
+        if status in (401, 404):
+            return DiskFailure("SourceRepositoryNotFound", f"{self._where} knows no repository {repo}")
+        if status == 403:
+            return DiskFailure("SourceForbidden", f"{self._where} does not let this account read {repo}")
+        if status == 429:
+            wait = _retry_after(response.headers)
+            return DiskFailure("SourceRateLimited", f"{self._where} answered 429", retry_after=wait)
+        if status >= 500:
+            wait = _retry_after(response.headers)
+            return DiskFailure("SourceServerError", f"{self._where} answered {status}", retry_after=wait)
+        if status == 416:
+            return DiskFailure("SourceChanged", f"{self._where} has fewer bytes than it announced")
+        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status}")
+
+
+def _retry_after(headers: Any) -> int | None:
+    """Seconds that the server asks to wait, or None."""
+    value = str(headers.get("Retry-After", "")).strip()
+    if value.isdigit():
+        return min(int(value), 24 * 3600)
+    found = re.search(r"(?:^|;)\s*t=(\d+)", str(headers.get("RateLimit", "")))  # the hub's own header: r=0;t=57
+    return min(int(found[1]), 24 * 3600) if found else None
+
+
+def _prepare_library() -> None:
+    """Settle what the library reads at import, and give it a client with time limits."""
+    os.environ.update(_SETTINGS)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DEBUG"):
+        os.environ.pop(name, None)
+    import httpx2  # noqa: PLC0415
+    from huggingface_hub import set_client_factory  # noqa: PLC0415
+
+    def client() -> httpx2.Client:
+        return httpx2.Client(
+            follow_redirects=True,
+            max_redirects=5,
+            timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+        )
+
+    set_client_factory(client)

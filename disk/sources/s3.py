@@ -1,0 +1,271 @@
+"""s3:// sources through boto3: listing, ranges bound to an ETag, checksums where the service has them."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from api.source_uri import S3Source
+from disk.failures import DiskFailure, from_network_error
+from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, SourceOptions
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+_POOL = 16
+_MD5 = re.compile(r"^[0-9a-f]{32}$")
+_LARGEST_SECRET_FILE = 64 * 1024  # bytes
+
+_UNAUTHORIZED = frozenset(
+    (
+        "AuthorizationHeaderMalformed",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidSecurity",
+        "InvalidToken",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+        "UnauthorizedAccess",
+    )
+)
+_LIMITED = frozenset(
+    ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "429")
+)
+
+
+class S3Reader:
+    """A prefix in a bucket."""
+
+    def __init__(self, source: S3Source, options: SourceOptions) -> None:
+        self._source = source
+        self._options = options
+        endpoint = (
+            options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        )
+        parts = urllib.parse.urlsplit(endpoint)
+        if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise DiskFailure("SourceUriInvalid", "the S3 endpoint is no http(s) URL")
+        self._endpoint = endpoint or None
+        host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+        self._where = f"bucket {source.bucket} at {host}" if endpoint else f"bucket {source.bucket}"
+        with self._translated():
+            self._client = _client(options, self._endpoint)
+
+    def list_files(self) -> Listing:
+        """Return all objects below the prefix but folder markers. Raises: DiskFailure."""
+        files: list[RemoteFile] = []
+        with self._translated():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._source.bucket, Prefix=self._source.prefix
+            )
+            for page in pages:
+                for entry in page.get("Contents", []):
+                    key, size = entry["Key"], entry["Size"]
+                    name = key.removeprefix(self._source.prefix)
+                    if not name or (key.endswith("/") and size == 0):
+                        continue  # what consoles make to show an empty folder
+                    pin = entry.get("ETag", "").strip('"')
+                    # An ETag is the MD5 only of an object in one part without KMS: that is known when it is opened.
+                    files.append(RemoteFile(name, key, size, pin, None))
+                if len(files) > MOST_LISTED_FILES:
+                    raise DiskFailure("SourceTooManyFiles", f"{self._where} has more below {self._source.prefix!r}")
+        if not files:
+            raise DiskFailure("SourcePrefixEmpty", f'nothing lies below "{self._source.prefix}" in {self._where}')
+        identity = f"s3 {self._endpoint or 'aws'} {self._source.bucket} {self._source.prefix}"
+        return Listing(identity, None, tuple(sorted(files, key=lambda file: file.name)))
+
+    def checksum_of(self, file: RemoteFile) -> str | None:
+        """Ask for the best checksum that the service can tell of a whole object. Raises: DiskFailure."""
+        with self._translated():
+            head: Any = self._client.head_object(Bucket=self._source.bucket, Key=file.address, ChecksumMode="ENABLED")
+            self._check_pin(head, file)
+            return self._announced(file, head)
+
+    def _announced(self, file: RemoteFile, answer: Any) -> str | None:
+        if answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
+            for field, kind in (("ChecksumSHA256", "sha256"), ("ChecksumCRC32", "crc32")):
+                if (value := _from_base64(answer.get(field))) is not None:
+                    return f"{kind}:{value}"
+        if _MD5.fullmatch(file.pin) and not str(answer.get("ServerSideEncryption", "")).startswith("aws:kms"):
+            return f"md5:{file.pin}"
+        return None
+
+    @contextmanager
+    def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
+        """Stream an object from `offset`, only if it still has the pinned ETag. Raises: DiskFailure."""
+        wanted: dict[str, Any] = {"Bucket": self._source.bucket, "Key": file.address}
+        if file.pin:
+            wanted["IfMatch"] = f'"{file.pin}"'
+        if offset:
+            wanted["Range"] = f"bytes={offset}-"
+        with self._translated():
+            answer: Any = self._client.get_object(**wanted)
+            self._check_pin(answer, file)
+            skip = self._bytes_to_skip(answer, file, offset)
+            body = answer["Body"]
+        try:
+            yield OpenFile(self._pieces(body, skip), None if offset else self._announced(file, answer))
+        finally:
+            body.close()
+
+    def _pieces(self, body: Any, skip: int) -> Iterator[bytes]:
+        with self._translated():
+            while piece := body.read(CHUNK_BYTES):
+                if skip >= len(piece):
+                    skip -= len(piece)
+                    continue
+                yield piece[skip:]
+                skip = 0
+
+    def _check_pin(self, answer: Any, file: RemoteFile) -> None:
+        etag = str(answer.get("ETag", "")).strip('"')
+        if file.pin and etag and etag != file.pin:
+            raise DiskFailure("SourceChanged", f"{file.name} in {self._where} was replaced meanwhile")
+
+    def _bytes_to_skip(self, answer: Any, file: RemoteFile, offset: int) -> int:
+        """How many bytes a server that ignored the range sends too many."""
+        if not offset:
+            return 0
+        found = re.match(r"bytes (\d+)-", str(answer.get("ContentRange", "")))
+        if not found:
+            return offset
+        if int(found[1]) != offset:
+            raise DiskFailure("SourceResponseInvalid", f"{self._where} answered another range of {file.name}")
+        return 0
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn everything that boto3 raises into a DiskFailure."""
+        from botocore import exceptions  # noqa: PLC0415 - lazy: costs start time
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - botocore lets some of its errors through
+
+        try:
+            yield
+        except DiskFailure:
+            raise
+        except exceptions.ClientError as error:
+            raise self._from_client_error(error) from error
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
+            raise DiskFailure("SourceUnauthorized", f"no complete credentials for {self._where}") from error
+        except (exceptions.ProfileNotFound, exceptions.ConfigParseError, exceptions.CredentialRetrievalError) as error:
+            raise DiskFailure("SourceCredentialsUnreadable", f"the credentials for {self._where}") from error
+        except (exceptions.ParamValidationError, exceptions.InvalidRegionError, exceptions.NoRegionError) as error:
+            raise DiskFailure(
+                "SourceUriInvalid", f"{self._where}: bucket, key, region or endpoint is invalid"
+            ) from error
+        except (exceptions.BotoCoreError, HTTPError, OSError) as error:
+            raise from_network_error(error, self._where) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DiskFailure(
+                "SourceResponseInvalid", f"the answer of {self._where} is not S3 ({type(error).__name__})"
+            ) from error
+
+    def _from_client_error(self, error: Any) -> DiskFailure:
+        answer = error.response
+        code = str(answer.get("Error", {}).get("Code", ""))
+        meta = answer.get("ResponseMetadata", {})
+        status = meta.get("HTTPStatusCode", 0)
+        wait = str(meta.get("HTTPHeaders", {}).get("retry-after", ""))
+        retry_after = min(int(wait), 24 * 3600) if wait.isdigit() else None
+        if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
+            reason = "SourceRateLimited" if code in _LIMITED or status == 429 else "SourceServerError"
+            return DiskFailure(reason, f"{self._where} answered {status} {code}", retry_after=retry_after)
+        if code == "NoSuchBucket":
+            return DiskFailure("SourceBucketNotFound", f"there is no {self._where}")
+        if code in _UNAUTHORIZED or status == 401:
+            return DiskFailure("SourceUnauthorized", f"{self._where} did not accept the keys ({code})")
+        if status == 403:
+            return DiskFailure("SourceForbidden", f"these keys may not read {self._where}")
+        if status == 412 or code in ("PreconditionFailed", "InvalidRange", "NoSuchKey") or status in (404, 416):
+            return DiskFailure("SourceChanged", f"an object in {self._where} was replaced or removed meanwhile")
+        if status >= 500:
+            return DiskFailure("SourceServerError", f"{self._where} answered {status} {code}", retry_after=retry_after)
+        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status} {code}")
+
+
+def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
+    """Build the client. Credentials come from the environment's chain, or from mounted files, or are none at all."""
+    import boto3  # noqa: PLC0415 - lazy: costs a quarter of a second
+    from botocore import UNSIGNED  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    signature: Any = "s3v4" if options.s3_signature_version == "s3v4" else None
+    if options.s3_auth == "anonymous":
+        signature = UNSIGNED
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        max_pool_connections=_POOL,
+        retries={"total_max_attempts": 1},  # one place decides about retries: disk.download
+        signature_version=signature,
+        s3=cast("Any", {"addressing_style": options.s3_addressing_style}),
+        response_checksum_validation="when_required",  # checked by us, over the whole object, also after a resume
+        user_agent_extra="aim-adapters",
+    )
+    verify: bool | str | None = None
+    if options.s3_insecure_skip_verify:
+        verify = False
+    elif options.s3_ca_file:
+        verify = _readable(Path(options.s3_ca_file))
+    region = options.s3_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    keys: Any = _static_credentials(options)
+    client: Any = boto3.session.Session(**keys).client(
+        "s3", region_name=region, endpoint_url=endpoint, config=config, verify=verify
+    )
+    client.meta.events.register("before-sign.s3.GetObject", _ask_for_checksum)
+    return cast("S3Client", client)
+
+
+def _ask_for_checksum(request: Any, **_: Any) -> None:
+    """Have GetObject tell the object's checksum, without botocore computing it a second time beside us."""
+    request.headers["x-amz-checksum-mode"] = "ENABLED"
+
+
+def _static_credentials(options: SourceOptions) -> dict[str, str]:
+    """Read mounted keys; empty: the chain of the environment. Raises: DiskFailure."""
+    if options.s3_auth != "static":
+        return {}
+    folder = Path(options.s3_credentials_dir or "")
+    keys = {
+        "aws_access_key_id": _secret(folder / "accessKeyId"),
+        "aws_secret_access_key": _secret(folder / "secretAccessKey"),
+    }
+    if (folder / "sessionToken").exists():
+        keys["aws_session_token"] = _secret(folder / "sessionToken")
+    return keys
+
+
+def _secret(path: Path) -> str:
+    try:
+        if path.stat().st_size <= _LARGEST_SECRET_FILE and (text := path.read_text().strip()):
+            return text
+    except (OSError, UnicodeDecodeError):
+        pass
+    raise DiskFailure("SourceCredentialsUnreadable", f"the mounted file {path.name} is missing or empty")
+
+
+def _readable(path: Path) -> str:
+    if not os.access(path, os.R_OK):
+        raise DiskFailure("SourceCredentialsUnreadable", f"the mounted CA file {path.name} cannot be read")
+    return str(path)
+
+
+def _from_base64(value: object) -> str | None:
+    """Turn S3's base64 checksum into hexadecimal; None for anything else, composite ones (`…-3`) too."""
+    import base64  # noqa: PLC0415 - used on one path only
+    import binascii  # noqa: PLC0415
+
+    if not isinstance(value, str) or "-" in value:
+        return None
+    try:
+        return base64.b64decode(value, validate=True).hex()
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,294 @@
+"""staging: bring one adapter, check it, and promote it into one service's subtree (contract, section 6.2).
+
+Order of the truth: the content is whole in the store before a directory of links to it is put together; that
+directory is whole before one rename (or exchange) makes it live; the done-marker says so afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.jobs import JobResult, Note, StageSpec
+from disk.checksums import StoredFile
+from disk.download import Downloader, Pacing, check_names, with_retries
+from disk.failures import DiskFailure
+from disk.filters import select_adapter_files
+from disk.fs import Fs, is_directory, unique
+from disk.layout import Layout, scratch_name
+from disk.locks import hold
+from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing, judge_rank
+from disk.progress import Meter
+from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, now, save
+from disk.sources.base import Listing, RemoteFile, Source
+from disk.store import find_stored, keep_young, link_out, put
+from disk.weights import as_failure, inspect_adapter, read_config
+
+_LOCK_SECONDS = 120.0  # a sync holds the lock for a few renames
+_DOWNLOAD_LOCK_SECONDS = 2 * 3600.0  # the Job's own deadline ends it earlier
+_MOST_REAPED = 3  # times that a content may vanish from the store between finding and linking it
+
+
+@dataclass(slots=True)
+class Stager:
+    """One staging. `open_source` is called only when there is work: a staged adapter costs no client library."""
+
+    spec: StageSpec
+    fs: Fs
+    open_source: Callable[[], Source]
+    meter: Meter
+    pacing: Pacing
+
+    @property
+    def layout(self) -> Layout:
+        """The disk."""
+        return Layout(Path(self.spec.disk))
+
+    @property
+    def limits(self) -> Limits:
+        """What preflight demands."""
+        spec = self.spec
+        return Limits(spec.max_rank, spec.declared_rank, spec.base_model_id, spec.strict_base, spec.allow_pickle)
+
+
+def find_staged(spec: StageSpec) -> JobResult | None:
+    """Return the recorded outcome when this very staging was done before; None: there is work. Raises: OSError."""
+    layout = Layout(Path(spec.disk))
+    done = load(Done, layout.done(spec.service_uid, spec.path))
+    if done is None or spec.fresh or done.stage_key != spec.stage_key or done.state != "done":
+        return None
+    if not _is_declared(layout, spec) or not is_complete(layout.live(spec.service_uid, spec.path), done.files):
+        return None
+    limits = Limits(spec.max_rank, spec.declared_rank)
+    if done.rank is not None and (finding := judge_rank(done.rank, limits)) is not None:
+        raise as_failure(finding)
+    return _result(spec, done, "AlreadyStaged", "it was staged before")
+
+
+def stage(stager: Stager) -> JobResult:
+    """Stage an adapter. Raises: DiskFailure, OSError, UnsafeNameError."""
+    spec, fs, layout = stager.spec, stager.fs, stager.layout
+    claim_disk(fs, layout)
+    _demand_declared(layout, spec)
+    if (staged := find_staged(spec)) is not None:
+        return staged
+    source = stager.open_source()
+    listing = _list_wanted(stager, source)
+    for _ in range(_MOST_REAPED):
+        entry = _bring(stager, source, listing)
+        try:
+            verdict = inspect_adapter(layout.stored(entry.digest) / "files", stager.limits, _base_dir(spec))
+            if verdict.failure is not None:
+                raise as_failure(verdict.failure)
+            return _promote(stager, entry, verdict, listing)
+        except FileNotFoundError:
+            continue  # a reaper took the content, or the service's subtree is gone: look at both again
+    _demand_declared(layout, spec)
+    raise DiskFailure("DiskBusy", "the stored content vanished again and again while it was being linked")
+
+
+def _base_dir(spec: StageSpec) -> Path | None:
+    return Path(spec.base_dir) if spec.base_dir else None
+
+
+def _is_declared(layout: Layout, spec: StageSpec) -> bool:
+    declared = load(Declared, layout.declared(spec.service_uid))
+    return declared is not None and spec.path in declared.declared and is_directory(layout.subtree(spec.service_uid))
+
+
+def _demand_declared(layout: Layout, spec: StageSpec) -> None:
+    if not _is_declared(layout, spec):
+        raise DiskFailure("AdapterNotDeclared", f"service {spec.service} does not declare {spec.path} on this disk")
+
+
+# -- getting the content --------------------------------------------------------------------------------------------
+
+
+def _list_wanted(stager: Stager, source: Source) -> Listing:
+    """Ask the source what there is and keep what serving needs. Raises: DiskFailure."""
+    spec = stager.spec
+    listing = with_retries(source.list_files, stager.pacing)
+    if (finding := check_listing([file.name for file in listing.files])) is not None:
+        raise as_failure(finding)
+    wanted = select_adapter_files(listing, spec.include, spec.exclude)
+    check_names(wanted)
+    return wanted
+
+
+def _bring(stager: Stager, source: Source, listing: Listing) -> Entry:
+    """Return the stored content of a listing, downloading it unless it is there. Raises: DiskFailure, OSError."""
+    if (entry := _stored(stager, listing)) is not None:
+        return entry
+    layout = stager.layout
+    with hold(stager.fs, layout.download_lock(listing.key), wait_seconds=_DOWNLOAD_LOCK_SECONDS):
+        if (entry := _stored(stager, listing)) is not None:  # another one brought it while we waited
+            return entry
+        files = _download(stager, source, listing)
+        return put(stager.fs, layout, listing_key=listing.key, files=files, revision=listing.revision)
+
+
+def _stored(stager: Stager, listing: Listing) -> Entry | None:
+    entry = find_stored(stager.layout, listing.key)
+    if entry is not None:
+        try:
+            keep_young(stager.fs, stager.layout, entry.digest)
+        except FileNotFoundError:
+            return None
+        stager.meter.start(entry.size_bytes, entry.size_bytes)
+    return entry
+
+
+def _download(stager: Stager, source: Source, listing: Listing) -> list[StoredFile]:
+    """Download all files, the configuration first: most adapters that cannot be served are known by it."""
+    folder = stager.layout.download(listing.key)
+    downloader = Downloader(stager.fs, source, folder, stager.meter, stager.pacing)
+    downloader.prepare(listing)
+    first: list[RemoteFile] = [file for file in listing.files if file.name == CONFIG]
+    rest = [file for file in listing.files if file.name != CONFIG]
+    got = downloader.fetch(tuple(first))
+    verdict = check_config(read_config(downloader.files / CONFIG), stager.limits)
+    if verdict.failure is not None:
+        raise as_failure(verdict.failure)
+    got += downloader.fetch(tuple(rest))
+    downloader.finish()
+    return got
+
+
+# -- making it live -------------------------------------------------------------------------------------------------
+
+
+def _promote(stager: Stager, entry: Entry, verdict: Verdict, listing: Listing) -> JobResult:
+    """Put a directory together and make it live. Raises: DiskFailure, OSError."""
+    spec, fs, layout = stager.spec, stager.fs, stager.layout
+    done = _done(spec, entry, verdict, listing)
+    live = layout.live(spec.service_uid, spec.path)
+    ready = layout.staging / scratch_name("promote", spec.service_uid, spec.path, unique=unique())
+    old: Path | None = None
+    try:
+        if not _lies_there(layout, spec, entry):
+            link_out(fs, layout, entry, ready)
+            fs.sync_directory(layout.staging)
+        with hold(fs, layout.service_lock(spec.service_uid), wait_seconds=_LOCK_SECONDS):
+            _demand_declared(layout, spec)
+            if _lies_there(layout, spec, entry):
+                reason, text = "AdapterStaged", "the same content was live already"
+            elif _must_wait(stager, entry):
+                old = _hold_back(fs, layout, spec, done)
+                reason, text = "AdapterHeldForUnload", "changed content waits until no server lists the old one"
+            else:
+                old = _swap_in(fs, layout, spec, ready, live)
+                reason, text = "AdapterStaged", f"{len(entry.files)} files, {entry.size_bytes} bytes"
+            if reason == "AdapterStaged":
+                _record(fs, layout, spec, done)
+                _recheck(fs, layout, spec, live)
+    finally:
+        fs.remove_tree(ready)
+    if old is not None:
+        fs.remove_tree(old)
+    return _result(spec, done, reason, text)
+
+
+def _done(spec: StageSpec, entry: Entry, verdict: Verdict, listing: Listing) -> Done:
+    return Done(
+        state="done",
+        path=spec.path,
+        stage_key=spec.stage_key,
+        source_uri=spec.source_uri,
+        digest=entry.digest,
+        size_bytes=entry.size_bytes,
+        files=entry.files,
+        rank=verdict.rank,
+        base_name=verdict.base_name,
+        revision=listing.revision,
+        warnings=[Note(reason=one.reason, message=one.detail) for one in verdict.warnings],
+        staged_at=now(),
+    )
+
+
+def _lies_there(layout: Layout, spec: StageSpec, entry: Entry) -> bool:
+    """Whether this very content is live: then its directory is not touched.
+
+    The done-marker tells, or (after a kill between promotion and marker) that the files are the stored ones.
+    """
+    live = layout.live(spec.service_uid, spec.path)
+    if not is_complete(live, entry.files):
+        return False
+    done = load(Done, layout.done(spec.service_uid, spec.path))
+    if done is not None and done.state == "done" and done.digest == entry.digest:
+        return True
+    stored = layout.stored(entry.digest) / "files"
+    return all((live / name).samefile(stored / name) for name in entry.files)
+
+
+def _must_wait(stager: Stager, entry: Entry) -> bool:
+    """Whether other content is live, or was moved away for this to wait."""
+    spec, layout = stager.spec, stager.layout
+    if not spec.hold_changed:
+        return False
+    done = load(Done, layout.done(spec.service_uid, spec.path))
+    return is_directory(layout.live(spec.service_uid, spec.path)) or (done is not None and done.state == "held")
+
+
+def _hold_back(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> Path | None:
+    """Note that the name waits, then move the old directory out of the mount. Raises: OSError."""
+    _record(fs, layout, spec, done.model_copy(update={"state": "held"}))
+    live = layout.live(spec.service_uid, spec.path)
+    if not is_directory(live):
+        return None
+    aside = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
+    fs.rename(live, aside)
+    fs.sync_directory(layout.subtree(spec.service_uid))
+    fs.sync_directory(layout.aside)
+    return aside
+
+
+def _swap_in(fs: Fs, layout: Layout, spec: StageSpec, ready: Path, live: Path) -> Path | None:
+    """Make `ready` live; return where the directory that was there before is now. Raises: OSError."""
+    aside: Path | None = None
+    subtree = layout.subtree(spec.service_uid)
+    if not is_directory(live):
+        fs.rename(ready, live)
+    else:
+        aside = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
+        fs.rename(ready, aside)
+        if not fs.exchange(aside, live):  # one step where the file system can, else the name is absent for a moment
+            between = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
+            fs.rename(live, between)
+            fs.rename(aside, live)
+            aside = between
+        fs.sync_directory(layout.aside)
+    fs.sync_directory(subtree)
+    fs.sync_directory(layout.staging)
+    return aside
+
+
+def _record(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> None:
+    fs.ensure_directory(layout.done_folder(spec.service_uid))
+    save(fs, layout.done(spec.service_uid, spec.path), done)
+
+
+def _recheck(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> None:
+    """Where locks do nothing a sync may have run in between: what it no longer declares must not stay."""
+    if _is_declared(layout, spec):
+        return
+    away = layout.unload / scratch_name(spec.service_uid, spec.path, unique=unique())
+    fs.rename(live, away)
+    fs.unlink(layout.done(spec.service_uid, spec.path))
+    fs.sync_directory(layout.subtree(spec.service_uid))
+    raise DiskFailure("AdapterNotDeclared", f"{spec.path} was removed from {spec.service} while it was staged")
+
+
+def _result(spec: StageSpec, done: Done, reason: str, text: str) -> JobResult:
+    return JobResult(
+        ok=True,
+        reason=reason,
+        message=text,
+        key=spec.stage_key,
+        rank=done.rank,
+        base_model_id=done.base_name,
+        size_bytes=done.size_bytes,
+        digest=done.digest,
+        revision=done.revision,
+        warnings=done.warnings,
+    )

@@ -1,0 +1,105 @@
+"""Read of weights only what preflight needs: the header, never the data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+
+from disk.failures import DiskFailure
+from disk.fs import file_size, list_names
+from disk.preflight import (
+    CONFIG,
+    LARGEST_CONFIG,
+    LARGEST_HEADER,
+    PREFIX_BYTES,
+    SAFETENSORS,
+    TAIL_BYTES,
+    WEIGHTS,
+    Finding,
+    Limits,
+    Verdict,
+    Weights,
+    base_module_paths,
+    check_listing,
+    check_weights,
+    header_length,
+    read_header,
+)
+
+_LARGEST_INDEX = 32 * 1024 * 1024  # bytes
+_MOST_BASE_FILES = 1000
+
+
+def inspect_adapter(folder: Path, limits: Limits, base_dir: Path | None = None) -> Verdict:
+    """Judge an adapter's directory. Raises: OSError."""
+    names = list_names(folder)
+    if (finding := check_listing(names)) is not None:
+        return Verdict(finding)
+    weights = next(name for name in WEIGHTS if name in names)
+    config = read_config(folder / CONFIG)
+    modules = read_base_modules(base_dir) if base_dir is not None else None
+    return check_weights(read_weights(folder / weights), config, limits, modules)
+
+
+def read_config(path: Path) -> bytes:
+    """Read a configuration, but no more than a byte above the largest that is accepted. Raises: OSError."""
+    with path.open("rb") as stream:
+        return stream.read(LARGEST_CONFIG + 1)
+
+
+def read_weights(path: Path) -> Weights:
+    """Read the first bytes of a weights file, its header, and the tail of a zip. Raises: OSError."""
+    with path.open("rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        prefix = stream.read(PREFIX_BYTES)
+        weights = Weights(path.name, size, prefix)
+        if path.name == SAFETENSORS or path.suffix == ".safetensors":
+            if (length := header_length(prefix)) is not None:
+                weights.header = _read_at(stream.fileno(), 8, min(length, LARGEST_HEADER, size))
+        else:
+            weights.tail = _read_at(stream.fileno(), max(0, size - TAIL_BYTES), TAIL_BYTES)
+    return weights
+
+
+def _read_at(fd: int, offset: int, count: int) -> bytes:
+    pieces: list[bytes] = []
+    while count > 0 and (piece := os.pread(fd, count, offset)):
+        pieces.append(piece)
+        offset, count = offset + len(piece), count - len(piece)
+    return b"".join(pieces)
+
+
+def read_base_modules(folder: Path) -> set[str] | None:
+    """Return the module paths of a base model; None when its files do not tell (no safetensors, or unreadable)."""
+    try:
+        names = list_names(folder)
+        if "model.safetensors.index.json" in names:
+            return _modules_of_index(folder / "model.safetensors.index.json")
+        modules: set[str] = set()
+        for name in [name for name in names if name.endswith(".safetensors")][:_MOST_BASE_FILES]:
+            tensors = read_header(read_weights(folder / name))
+            if isinstance(tensors, Finding):
+                return None
+            modules |= base_module_paths(tensor.name for tensor in tensors)
+        return modules or None
+    except OSError:
+        return None  # the comparison is an extra: a base that cannot be read is another Job's finding
+
+
+def _modules_of_index(path: Path) -> set[str] | None:
+    size = file_size(path)
+    if size is None or size > _LARGEST_INDEX:
+        return None
+    try:
+        index = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        return None
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    return base_module_paths(str(name) for name in names) or None if isinstance(names, dict) else None
+
+
+def as_failure(finding: Finding) -> DiskFailure:
+    """Turn a finding that keeps an adapter out into the Job's failure."""
+    return DiskFailure(finding.reason, finding.detail)
