@@ -1,0 +1,16 @@
+"""Metrics of the serving certificate, in the process's default registry."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+EXPIRY = Gauge(
+    "aim_adapters_certificate_expiry_timestamp_seconds", "Unix time at which the certificate being served expires."
+)
+PROBLEM = Gauge(
+    "aim_adapters_certificate_problem", "1 while a newer certificate cannot be used and the old one is kept, else 0."
+)
+RELOADS = Counter("aim_adapters_certificate_reloads_total", "Certificates taken into service.")
+BUNDLE_REPAIRS = Counter(
+    "aim_adapters_ca_bundle_writes_total", "Times that a caBundle was written into a webhook configuration."
+)
