@@ -113,6 +113,22 @@ class DownloadState(Shape):
     total_attempts: Int32 | None = Field(None, description="Attempts before giving up; absent: no bound.")
     message: str | None = Field(None, description="How the last attempt ended.")
     next_retry_time: Timestamp | None = Field(None, description="When the next attempt starts by itself.")
+    key: str | None = Field(None, description="Artifact, source and claim that this speaks for.")
+    completed: bool | None = Field(None, description="Everything is on disk and checked.")
+    reason: str | None = Field(None, description="How the last attempt ended: CamelCase word for machines.")
+    size_bytes: Int64 | None = Field(None, description="Size of the files.")
+    last_retry: str | None = Field(
+        None, description="Value of annotation aim.eai.amd.com/retry-staging that was handled last."
+    )
+
+
+class ReapOutcome(Shape):
+    """How the last clean-up of the adapter disk ended."""
+
+    reason: str | None = Field(None, description="CamelCase word for machines.")
+    message: str | None = Field(None, description="Sentence for people.")
+    reclaimed_bytes: Int64 | None = Field(None, description="Bytes that were freed.")
+    removed: list[str] | None = Field(None, description="What was removed, shortened when it is long.")
 
 
 class AIMArtifactStatus(Status):
@@ -132,7 +148,6 @@ class AIMArtifactStatus(Status):
     allocated_size: Quantity | None = Field(None, description="Size of the cache claim.")
     headroom_percent: Int32 | None = Field(None, description="Headroom in it, in percent.")
     last_used: Timestamp | None = Field(None, description="When a service last started to use it.")
-    fetch_key: str | None = Field(None, description="Source and claim that the last finished download speaks for.")
     adapter_persistent_volume_claim: str | None = Field(
         None, description="Claim of the adapter disk; set as soon as the claim exists."
     )
@@ -142,10 +157,10 @@ class AIMArtifactStatus(Status):
     )
     resolved_parent: Reference | None = Field(None, description="The base artifact that parentArtifact names.")
     parent_model_id: str | None = Field(None, description="Model id of that base.")
+    last_reap_time: Timestamp | None = Field(None, description="When the adapter disk was last cleaned up.")
+    last_reap: ReapOutcome | None = Field(None, description="How that ended.")
+    reapable: bool | None = Field(None, description="Something on the adapter disk may be reclaimable.")
     compatibility: str | None = Field(None, description="Binding in words: fits <model ids>, or child of <artifact>.")
-    last_retry_staging: str | None = Field(
-        None, description="Value of annotation aim.eai.amd.com/retry-staging that was handled last."
-    )
     last_restage: str | None = Field(
         None, description="Value of annotation aim.eai.amd.com/restage that was handled last."
     )
