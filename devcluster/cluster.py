@@ -41,6 +41,7 @@ NAMESPACE = "aim-system"
 CHART = Path(__file__).parent.parent / "chart"
 _ACK_S = 30.0
 _JUDGED_S = 120.0
+_PART_S = 60.0
 _PARTS = ("node", "service-proxy", "kserve", "hub", "s3")  # ours; stopped before the control plane, the node first
 _OWN_SETTINGS = frozenset({"audit"})  # settings of `--set` that the cluster keeps for itself; the rest is the chart's
 
@@ -195,6 +196,7 @@ class Supervisor:
         await control_plane.wait_service_account(self.progress, site, self.kube)
         await self._apply_all(self._secrets())
         await self._install_chart()
+        await self._wait_parts()
         await self._wait_judged()
         await self._apply_all([self._runtime_config(), content.cluster_profile()])
 
@@ -224,7 +226,8 @@ class Supervisor:
             "devcluster.sources.hub",
             f"--root={self.layout.hub}",
             f"--listen={LOOPBACK}:{self.world.ports['hub']}",
-            f"--token={self.world.hub_token}",
+            f"--cdn-listen={LOOPBACK}:{self.world.ports['hub-cdn']}",
+            env={"HUB_TOKEN": self.world.hub_token},
         )
         await self._start_python(
             "s3",
@@ -237,14 +240,40 @@ class Supervisor:
 
     async def _start_parts(self) -> None:
         """Start the node, the Service forwarder and the InferenceService stand-in."""
+        self._ready_file("kserve").unlink(missing_ok=True)
+        await self._start_python(
+            "kserve",
+            "devcluster.kserve",
+            f"--kubeconfig={self.layout.kubeconfig_of('kserve')}",
+            f"--listen={LOOPBACK}:{self.world.ports['kserve']}",
+            f"--ready-file={self._ready_file('kserve')}",
+        )
 
-    async def _start_python(self, name: str, module: str, *arguments: str, grace_s: float = 5.0) -> None:
-        """Run a module of ours with this interpreter; one that does not exist is told and left out."""
+    async def _wait_parts(self) -> None:
+        """Wait until our stand-ins serve. Raises: StepError."""
+        if importlib.util.find_spec("devcluster.kserve.__main__") is None:
+            return
+        await self._wait_ready_file("kserve", "the InferenceService webhooks answer")
+
+    def _ready_file(self, name: str) -> Path:
+        """Return the file that a part writes once it serves."""
+        return self.layout.run / f"{name}.ready"
+
+    async def _wait_ready_file(self, name: str, expected: str) -> None:
+        async def probe() -> str | None:
+            return None if self._ready_file(name).exists() else tail(self.layout.log_of(name), 1) or "no word yet"
+
+        await self._wait(name, probe, expected=expected, timeout_s=_PART_S, log_name=name)
+
+    async def _start_python(
+        self, name: str, module: str, *arguments: str, env: dict[str, str] | None = None, grace_s: float = 5.0
+    ) -> None:
+        """Run a module of ours with this interpreter."""
         if importlib.util.find_spec(module) is None:
             self.progress.note(f"{name} is left out: there is no {module}")
             return
         argv = (sys.executable, "-m", module, *arguments)
-        await self.keeper.start(Command(name, argv, self.layout.log_of(name), grace_s=grace_s))
+        await self.keeper.start(Command(name, argv, self.layout.log_of(name), env or {}, grace_s))
 
     async def _provision(self) -> None:
         """Give claims their directories, for as long as the cluster runs."""

@@ -22,7 +22,7 @@ NODE_NAME = "aim-dev-0"
 OPERATORS = (
     "aim-dev:operators"  # the group of our own programs: may do everything, but through RBAC, unlike system:masters
 )
-PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kubelet", "hub", "s3", "kserve")
+PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kubelet", "hub", "hub-cdn", "s3", "kserve")
 CONTROL_PLANE_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 LOOPBACK = "127.0.0.1"
 _ISSUER = "https://kubernetes.default.svc.cluster.local"

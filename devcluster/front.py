@@ -54,13 +54,14 @@ def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: 
     supervisor = (sys.executable, "-m", "devcluster.cluster", str(line), options.to_json())
     layout.logs.mkdir(parents=True, exist_ok=True)
     with (layout.logs / "supervisor.log").open("ab") as log:
-        subprocess.Popen(
-            (sys.executable, "-m", "devcluster.guard", "--pass-fds", f"{line},{held}", "--", *supervisor),
+        subprocess.run(
+            (sys.executable, "-m", "devcluster.guard", "--detach", "--pass-fds", f"{line},{held}", "--", *supervisor),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             pass_fds=(line, held),
             start_new_session=True,
+            check=True,
         )
     theirs.close()
     os.close(lock)

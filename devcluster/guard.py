@@ -1,8 +1,8 @@
 """Stands above the supervisor and outlives it: whatever way the supervisor ends, nothing that it started stays.
 
-Run as `python -m devcluster.guard --pass-fds 3,4 -- COMMAND…`. It adopts every orphan below itself (child subreaper),
-so that a process whose parents were all killed is still found and killed. It imports nothing heavy, holds no state, and
-does nothing else, so that there is little that could end it before its time.
+Run as `python -m devcluster.guard --detach --pass-fds 3,4 -- COMMAND…`. It adopts every orphan below itself (child
+subreaper), so that a process whose parents were all killed is still found and killed. It imports nothing heavy, holds
+no state, and does nothing else, so that there is little that could end it before its time.
 """
 
 from __future__ import annotations
@@ -88,9 +88,14 @@ def _reap() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command, wait for its end, then end all that is left below; return the command's exit code."""
+    """Run the command, wait for its end, then end all that is left below; return the command's exit code.
+
+    With `--detach` the caller's child ends at once, so that nobody needs to wait for a guard that lives for days.
+    """
     fds = [int(fd) for fd in arguments[arguments.index("--pass-fds") + 1].split(",")]
     command = arguments[arguments.index("--") + 1 :]
+    if "--detach" in arguments and os.fork() != 0:
+        os._exit(0)
     adopt_orphans()
     guard = os.getpid()
     child = os.fork()

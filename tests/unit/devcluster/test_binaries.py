@@ -86,7 +86,9 @@ def test_a_go_that_is_new_enough_is_used(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_failed_build_tells_the_compilers_last_words_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    script = '#!/bin/sh\ncase "$1" in version) echo go version go99.1;; list) echo a;; *) echo "boom: no such thing" >&2; exit 1;; esac\n'
+    script = """#!/bin/sh
+case "$1" in version) echo go version go99.1;; list) echo a;; *) echo "boom: no such thing" >&2; exit 1;; esac
+"""
     go = executable(tmp_path / "bin" / "go", script)
     monkeypatch.setenv("PATH", str(go.parent), prepend=":")
     with pytest.raises(StepError, match="boom: no such thing"):

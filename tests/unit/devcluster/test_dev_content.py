@@ -3,6 +3,7 @@
 import base64
 import json
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_base_model_is_a_valid_safetensors_file(tmp_path: Path, model: BaseMod
     del header["__metadata__"]
     ends = sorted(entry["data_offsets"] for entry in header.values())
     assert ends[0][0] == 0
-    assert all(first[1] == second[0] for first, second in zip(ends, ends[1:], strict=False))
+    assert all(first[1] == second[0] for first, second in pairwise(ends))
     assert len(raw) == 8 + length + ends[-1][1]
     assert header["model.layers.1.self_attn.v_proj.weight"]["shape"] == [16, 32]
     assert json.loads((folder / "config.json").read_text())["model_type"] == model.model_type

@@ -1,0 +1,146 @@
+"""One cluster for all tests of a session, and what a test does with it: the real kubectl, and waiting for a fact."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from devcluster.front import bring_up, take_down
+from devcluster.info import gather
+
+T = TypeVar("T")
+
+# periods of seconds where the product's defaults are minutes, so that no test waits for a default
+SETTINGS = {
+    name: value
+    for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())
+    if name
+}
+
+
+@dataclass
+class Cluster:
+    """A running cluster: its facts (as `dev info --json` prints them) and the real kubectl against it."""
+
+    folder: Path
+    info: dict[str, Any]
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return Path(self.info["kubeconfig"])
+
+    def run(
+        self, *argv: str | Path, stdin: str | None = None, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program with KUBECONFIG set; with `check` a failure fails the test and shows what the program said."""
+        done = subprocess.run(
+            [str(word) for word in argv],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), **self.env},
+        )
+        if check and done.returncode != 0:
+            pytest.fail(f"{' '.join(map(str, argv))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def kubectl(
+        self, *args: str, input: str | dict[str, Any] | list[Any] | None = None, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; `input` (text, an object or several) is given to its standard input."""
+        match input:
+            case list():
+                input = json.dumps({"apiVersion": "v1", "kind": "List", "items": input})
+            case dict():
+                input = json.dumps(input)
+        return self.run(self.info["kubectl"], *args, stdin=input, check=check, timeout=timeout)
+
+    def apply(self, *objects: dict[str, Any], check: bool = True, args: tuple[str, ...] = ()) -> str:
+        """`kubectl apply -f -` of these objects; return all that kubectl said."""
+        done = self.kubectl("apply", "-f", "-", *args, input=list(objects), check=check)
+        return done.stdout + done.stderr
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        """Read one object, None when it does not exist."""
+        done = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def items(self, kind: str, namespace: str = "default", *args: str) -> list[dict[str, Any]]:
+        """Read a collection."""
+        found: list[dict[str, Any]] = json.loads(
+            self.kubectl("get", kind, "-n", namespace, "-o", "json", *args).stdout
+        )["items"]
+        return found
+
+    def wait(self, probe: Callable[[], T | None], timeout: float = 60, what: str = "", period: float = 0.25) -> T:
+        """Call `probe` until it returns something true, and return that; fail the test after `timeout` seconds.
+
+        An assertion that fails inside the probe counts as "not yet", and is shown when the time is over.
+        """
+        deadline = time.monotonic() + timeout
+        said = ""
+        while True:
+            try:
+                found = probe()
+                if found:
+                    return found
+                said = repr(found)
+            except AssertionError as error:
+                said = str(error)
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {timeout:g} s: {what or probe}; last: {said}")
+            time.sleep(period)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The session's cluster: the one in $AIM_DEV_DIR (left running), else one of our own."""
+    if running := os.environ.get("AIM_DEV_DIR"):
+        folder = Path(running).resolve()
+        yield Cluster(folder, gather(folder))
+        return
+    folder = tmp_path_factory.mktemp("dev") / "cluster"
+    said = io.StringIO()
+    try:
+        if bring_up(folder, SETTINGS, fresh=False, bare=False, out=said) != 0:
+            pytest.fail(f"`dev up` failed:\n{said.getvalue()}")
+        yield Cluster(folder, gather(folder))
+    finally:
+        with contextlib.suppress(OSError):
+            take_down(folder, out=said)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new namespace with copies of the sources' Secrets; deleted afterwards, not waited for."""
+    name = f"t-{os.getpid() % 100000}-{abs(hash(request.node.nodeid)) % 10**6}-{time.monotonic_ns() % 1000}"
+    copies = []
+    for secret in cluster.info["secrets"]:
+        found = cluster.get("secret", secret)
+        assert found is not None
+        copies.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": secret, "namespace": name},
+                "data": found["data"],
+            }
+        )
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    cluster.apply(*copies)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false", check=False)
