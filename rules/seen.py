@@ -97,6 +97,10 @@ class Seen:
             self.kind, self.old, None, self.world, request_version=self.request_version, context=self.context
         )
 
+    def changed(self, key: str) -> bool:
+        """Whether a field of the spec differs from the old object's (nulls count as absent); False on creation."""
+        return self.old is not None and tidy(self.old_spec.get(key)) != tidy(self.spec.get(key))
+
     @property
     def me(self) -> Ref:
         """This object's own address."""
@@ -182,6 +186,13 @@ class ServiceSeen(Seen):
     def pods(self) -> int:
         """How many pods run now (status.runtime.currentReplicas)."""
         return integer(self.new, "status", "runtime", "currentReplicas") or 0
+
+
+def tidy(value: object) -> object:
+    """Drop nulls, so that an absent field and a null one are the same; the value itself stays as it is."""
+    if isinstance(value, Mapping):
+        return {key: tidy(part) for key, part in value.items() if part is not None}
+    return [tidy(part) for part in value] if isinstance(value, list) else value
 
 
 def invalid(path: str, reason: str, detail: str, hint: str = "", value: object = None) -> Finding:

@@ -575,7 +575,7 @@ def static_adapters_changed(seen: ServiceSeen) -> Outputs:
 )
 def model_changed(seen: ServiceSeen) -> Outputs:
     """What a service serves is its identity."""
-    if _tidy(dig(seen.old_spec, "model")) != _tidy(dig(seen.spec, "model")):
+    if seen.changed("model"):
         yield forbidden(
             "spec.model",
             "ModelImmutable",
@@ -996,7 +996,7 @@ def change_rolls_pods(seen: ServiceSeen) -> Outputs:
             detail = f"changing the ceiling from {was} to {seen.ceiling.value} {pods}"
             yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeRolls", detail, 0)
     for key in ("profile", "profileOverrides"):
-        if _tidy(dig(seen.old_spec, key)) != _tidy(dig(seen.spec, key)):
+        if seen.changed(key):
             yield FieldWarning(f"spec.{key}", "ProfileChangeRolls", f"this change {pods}", 0)
             break
     if _autoscales(seen.old_spec) != _autoscales(seen.spec):
@@ -1078,13 +1078,6 @@ def _present(holder: Json, key: str) -> bool:
 def _short(text_: str, room: int = 50) -> str:
     """Cut a name so that a warning stays on its line."""
     return text_ if len(text_) <= room else f"{text_[: room - 1]}…"
-
-
-def _tidy(value: object) -> object:
-    """Drop nulls, so that an absent field and a null one are the same."""
-    if isinstance(value, Mapping):
-        return {key: _tidy(part) for key, part in value.items() if part is not None}
-    return [_tidy(part) for part in value] if isinstance(value, list) else value
 
 
 def _template(spec: Json) -> tuple[str | None, bool] | None:

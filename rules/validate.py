@@ -8,13 +8,13 @@ from functools import cache
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json
-from rules import service_rules
+from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
 from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
 from rules.verdict import Finding, Verdict
 from rules.world import World
 
-PAGES = (service_rules,)
+PAGES = (service_rules, artifact_rules, config_rules, profile_rules, model_rules)
 """The pages of rules; importing them registers what they hold."""
 
 _RATCHETED_WEIGHT = 8

@@ -1,0 +1,168 @@
+"""What RuntimeConfigs may say (contract, section 5; interface facts, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from api.errors import Cause, FieldError, FieldWarning
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
+from api.names import RANK_CEILINGS
+from api.view import dig, text
+from rules import adapters as adapter_rules
+from rules.environment import env_names, job_env_allowed
+from rules.rank import SUPPORTED_RANKS
+from rules.registry import Basis, Example, Output, rule
+from rules.relations import affected, naming_services
+from rules.seen import Seen, forbidden, required
+from rules.shared import size_finding, unimplemented_warnings
+from rules.verdict import Finding
+
+Outputs = Iterator[Output]
+BOTH = (AIM_RUNTIME_CONFIG, AIM_CLUSTER_RUNTIME_CONFIG)
+
+_MAX_RANK = "spec.adapterRuntime.maxRank"
+_UNIMPLEMENTED = (
+    ("routing",),
+    ("scaleFromZero",),
+    ("model", "autoDiscovery"),
+    ("artifact", "defaultRetentionPriority"),
+    ("artifactStorageQuota",),
+)
+
+
+@rule(
+    *BOTH,
+    reason="MaxRankUnsupported",
+    fields=_MAX_RANK,
+    refused=Example("spec: {adapterRuntime: {maxRank: 48}}"),
+    passes=Example("spec: {adapterRuntime: {maxRank: 64}}"),
+)
+def config_max_rank_unsupported(seen: Seen) -> Outputs:
+    """The ceiling is one of the values that engines start with."""
+    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    if value is not None and value not in RANK_CEILINGS:
+        detail = f"supported values: {SUPPORTED_RANKS}"
+        hint = "choose the next larger one"
+        yield Finding(FieldError(_MAX_RANK, "MaxRankUnsupported", Cause.NOT_SUPPORTED, detail, value, hint))
+
+
+@rule(
+    *BOTH,
+    reason=("S3SecretMissing", "S3SecretUnused"),
+    fields="spec.artifact.s3.auth.credentialsSecretRef",
+    refused=Example("spec: {artifact: {s3: {auth: {mode: static}}}}"),
+    passes=Example("spec: {artifact: {s3: {auth: {mode: static, credentialsSecretRef: {name: bucket-keys}}}}}"),
+)
+def s3_secret_iff_static(seen: Seen) -> Outputs:
+    """Static credentials come from a Secret, and only they do."""
+    path = "spec.artifact.s3.auth.credentialsSecretRef"
+    mode = text(seen.spec, "artifact", "s3", "auth", "mode")
+    secret = dig(seen.spec, "artifact", "s3", "auth", "credentialsSecretRef")
+    if mode == "static" and secret is None:
+        yield required(path, "S3SecretMissing", "auth.mode is static", "name the Secret that holds the keys")
+    elif mode != "static" and secret is not None:
+        told = f'auth.mode is "{mode}"' if mode else "auth.mode is not static"
+        yield forbidden(path, "S3SecretUnused", f"{told}, so the Secret would not be used", "set auth.mode: static")
+
+
+@rule(
+    *BOTH,
+    reason="S3TlsContradiction",
+    fields="spec.artifact.s3.tls.insecureSkipVerify",
+    refused=Example(
+        "spec: {artifact: {s3: {tls: {insecureSkipVerify: true, "
+        "caBundleRef: {kind: ConfigMap, name: ca, key: ca.crt}}}}}"
+    ),
+    passes=Example("spec: {artifact: {s3: {tls: {caBundleRef: {kind: ConfigMap, name: ca, key: ca.crt}}}}}"),
+)
+def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
+    """A CA bundle that nobody checks with is a mistake."""
+    tls = dig(seen.spec, "artifact", "s3", "tls")
+    if dig(tls, "caBundleRef") is not None and dig(tls, "insecureSkipVerify") is True:
+        yield forbidden(
+            "spec.artifact.s3.tls.insecureSkipVerify",
+            "S3TlsContradiction",
+            "tls.caBundleRef is set, and skipping verification would make it useless",
+            "remove insecureSkipVerify",
+        )
+
+
+@rule(
+    *BOTH,
+    reason="SizeUnusable",
+    fields="spec.storage.adapterDiskSize",
+    refused=Example("spec: {storage: {adapterDiskSize: 0Gi}}"),
+    passes=Example("spec: {storage: {adapterDiskSize: 50Gi}}"),
+)
+def adapter_disk_size_unusable(seen: Seen) -> Outputs:
+    """A claim needs a size above zero."""
+    yield from size_finding("spec.storage.adapterDiskSize", dig(seen.spec, "storage", "adapterDiskSize"))
+
+
+@rule(
+    *BOTH,
+    reason="FieldNotImplemented",
+    fields="spec.routing, spec.scaleFromZero, spec.model.autoDiscovery, spec.artifact.defaultRetentionPriority, "
+    "spec.artifactStorageQuota",
+    warns=True,
+    refused=Example("spec: {routing: {enabled: true}}"),
+    passes=Example("spec: {adapterRuntime: {maxRank: 64}}"),
+)
+def config_field_not_implemented(seen: Seen) -> Outputs:
+    """A field that others may act on, but we do not."""
+    if not seen.context.admission_only:
+        yield from unimplemented_warnings(seen.spec, _UNIMPLEMENTED)
+
+
+@rule(
+    *BOTH,
+    reason=("FieldDeprecated", "EnvHasNoEffect"),
+    fields="spec.defaultStorageClassName, spec.pvcHeadroomPercent, spec.env[i].name",
+    warns=True,
+    refused=Example("spec: {defaultStorageClassName: fast}"),
+    passes=Example("spec: {storage: {defaultStorageClassName: fast}}"),
+)
+def config_setting_without_effect(seen: Seen) -> Outputs:
+    """Deprecated fields count last; variables that no Job takes are said."""
+    for key in ("defaultStorageClassName", "pvcHeadroomPercent"):
+        if dig(seen.spec, key) is not None:
+            yield FieldWarning(f"spec.{key}", "FieldDeprecated", f"deprecated; use spec.storage.{key}", 70)
+    for path, name in env_names(seen.new, "spec", "env"):
+        if not job_env_allowed(name):
+            detail = f"{name[:40]} has no effect: download Jobs take credentials and tuning only"
+            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+
+
+@rule(
+    *BOTH,
+    reason=("MaxRankEditBreaksServices", "MaxRankEditRolls"),
+    fields=_MAX_RANK,
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        "spec: {adapterRuntime: {maxRank: 8}}",
+        old="spec: {adapterRuntime: {maxRank: 32}}",
+        world="[{kind: AIMService, metadata: {name: chat}, "
+        "spec: {adapterMode: dynamic, adapters: [{name: medical, kind: AIMArtifact}]}}]",
+    ),
+    passes=Example(
+        "spec: {adapterRuntime: {maxRank: 16}}",
+        old="spec: {adapterRuntime: {maxRank: 32}}",
+        world="[{kind: AIMService, metadata: {name: chat}, "
+        "spec: {adapterMode: dynamic, adapters: [{name: medical, kind: AIMArtifact}]}}]",
+    ),
+)
+def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
+    """A ceiling that services use now: who cannot follow, and whose pods restart."""
+    was, now = (dig(spec, "adapterRuntime", "maxRank") for spec in (seen.old_spec, seen.spec))
+    if was == now:
+        return
+    services = seen.world.services_by_runtime_config(seen.namespace or None, seen.name)
+    dynamic = [service for service in services if dig(service, "spec", "adapterMode") == "dynamic"]
+    among = affected(seen, dynamic)
+    broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
+    told = "too low for adapters of AIMService"
+    yield from naming_services(_MAX_RANK, "MaxRankEditBreaksServices", told, broken, total=len(dynamic))
+    rolls = [entry for entry in among if entry not in broken and entry.rolls]
+    told = "rolls the pods of AIMService"
+    yield from naming_services(_MAX_RANK, "MaxRankEditRolls", told, rolls, total=len(dynamic), weight=2)

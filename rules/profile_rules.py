@@ -1,0 +1,230 @@
+"""What profiles and their caches may say (contract, sections 3, 4 and 11; interface facts, sections 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from api.errors import FieldWarning
+from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
+from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
+from api.view import dig, items, text
+from rules import adapters as adapter_rules
+from rules.environment import env_keys, env_names, job_env_allowed
+from rules.registry import Basis, Example, Output, rule
+from rules.relations import affected, naming_services
+from rules.resolve import Missing, Resolved, lookup
+from rules.seen import Seen, invalid, required
+from rules.shared import reserved_env_findings, source_findings, unfamiliar_accelerator, unknown_word
+
+Outputs = Iterator[Output]
+PROFILES = (AIM_PROFILE, AIM_CLUSTER_PROFILE)
+CACHES = (AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE)
+
+_BASE_REASONS = (
+    "ModelSourcesAmbiguous",
+    adapter_rules.REASON_INCOMPATIBLE,
+    adapter_rules.REASON_WRONG_PARENT,
+    adapter_rules.REASON_NOT_AN_ADAPTER,
+)
+_ROLLING_FIELDS = (
+    "image",
+    "engine",
+    "engineArgs",
+    "engineEnv",
+    "containerEnv",
+    "resources",
+    "modelSources",
+    "features",
+    "metric",
+    "precision",
+    "acceleratorModel",
+    "acceleratorVendor",
+    "acceleratorCount",
+    "acceleratorPartitioningMode",
+    "profileId",
+    "serviceAccountName",
+    "imagePullSecrets",
+)
+
+
+@rule(
+    *PROFILES,
+    reason=("AimIdWithoutSources", "SourcesWithoutAimId"),
+    fields="spec.aimId, spec.modelSources",
+    refused=Example("spec: {aimId: null}"),
+    passes=Example("spec: {aimId: null, modelSources: null}"),
+)
+def aim_id_and_sources_apart(seen: Seen) -> Outputs:
+    """A deployable profile has both an aimId and modelSources; one that only describes has neither."""
+    aim_id, sources = text(seen.spec, "aimId"), items(seen.spec, "modelSources")
+    if aim_id and not sources:
+        yield required(
+            "spec.modelSources",
+            "AimIdWithoutSources",
+            "spec.aimId is set, and a deployable profile also says where its weights are",
+            "list the model source, or remove spec.aimId",
+        )
+    elif sources and not aim_id:
+        yield required(
+            "spec.aimId",
+            "SourcesWithoutAimId",
+            "spec.modelSources is set, and a deployable profile also has an aimId",
+            "set it as the image spells it, or remove spec.modelSources",
+        )
+
+
+@rule(
+    *PROFILES,
+    reason="AimIdImmutable",
+    fields="spec.aimId",
+    basis=Basis.TRANSITION,
+    refused=Example("spec: {aimId: meta-llama/other}", old="spec: {aimId: qwen/qwen3-8b}"),
+    passes=Example("spec: {aimId: qwen/qwen3-8b, acceleratorCount: 2}", old="spec: {aimId: qwen/qwen3-8b}"),
+)
+def aim_id_changed(seen: Seen) -> Outputs:
+    """What a profile is for is its identity."""
+    if (text(seen.old_spec, "aimId") or "") != (text(seen.spec, "aimId") or ""):
+        yield invalid(
+            "spec.aimId",
+            "AimIdImmutable",
+            "this field is fixed at creation",
+            "create another profile",
+            text(seen.spec, "aimId"),
+        )
+
+
+@rule(
+    *PROFILES,
+    reason="WordUnknown",
+    fields="spec.features[i]",
+    refused=Example("spec: {features: [adaptors]}"),
+    passes=Example("spec: {features: [adapters-scale-only]}"),
+)
+def profile_feature_unknown(seen: Seen) -> Outputs:
+    """An unknown feature token makes the image refuse its profile file (the schema speaks first)."""
+    for index, token in enumerate(items(seen.spec, "features")):
+        yield from unknown_word(f"spec.features[{index}]", token, (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY))
+
+
+@rule(
+    *PROFILES,
+    reason="EnvReserved",
+    fields="spec.containerEnv[i].name, spec.engineEnv[name], spec.modelSources[i].env[j].name",
+    refused=Example("spec: {containerEnv: [{name: STORAGE_URI, value: x}]}"),
+    passes=Example("spec: {containerEnv: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
+)
+def profile_env_reserved(seen: Seen) -> Outputs:
+    """KServe gives a few variables of the server container a meaning of its own."""
+    yield from reserved_env_findings(env_names(seen.new, "spec", "containerEnv"))
+    yield from reserved_env_findings(env_keys(seen.new, "spec", "engineEnv"))
+    for index, source in enumerate(items(seen.spec, "modelSources")):
+        prefix = f"spec.modelSources[{index}]."
+        yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
+
+
+@rule(
+    *PROFILES,
+    AIM_TEMPLATE_CACHE,
+    reason=("SourceUnusable", "SizeUnusable"),
+    fields="spec.modelSources[i].sourceUri, spec.modelSources[i].size",
+    refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}"),
+    passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
+)
+def profile_source_unusable(seen: Seen) -> Outputs:
+    """A source that cannot be parsed can never be downloaded."""
+    yield from source_findings(seen.new, "spec", "modelSources")
+
+
+@rule(
+    *PROFILES,
+    reason=("FieldDeprecated", "AcceleratorModelUnfamiliar"),
+    fields="spec.manualSelectionOnly, spec.acceleratorModel",
+    warns=True,
+    refused=Example("spec: {acceleratorModel: MI300x}"),
+    passes=Example("spec: {acceleratorModel: MI300X}"),
+)
+def profile_setting_suspect(seen: Seen) -> Outputs:
+    """An accelerator model that is almost a known one finds no node; a deprecated field is said."""
+    yield from unfamiliar_accelerator("spec.acceleratorModel", text(seen.spec, "acceleratorModel"))
+    if dig(seen.spec, "manualSelectionOnly") is not None:
+        yield FieldWarning("spec.manualSelectionOnly", "FieldDeprecated", "deprecated; use autoSelectionPolicy", 70)
+
+
+@rule(
+    *PROFILES,
+    reason=("FeatureRemovalBreaksServices", "SourcesEditBreaksServices", "ProfileEditRolls"),
+    fields="spec.features, spec.modelSources, spec",
+    basis=Basis.TRANSITION,
+    warns=True,
+    refused=Example(
+        "spec: {features: []}",
+        old="spec: {features: [adapters]}",
+        world="[{kind: AIMService, metadata: {name: chat}, spec: {adapters: [{name: medical, kind: AIMArtifact}]}}]",
+    ),
+    passes=Example(
+        "spec: {features: []}",
+        old="spec: {features: [adapters]}",
+        world="[{kind: AIMService, metadata: {name: chat}, spec: {profileOverrides: {features: [adapters]}, "
+        "adapters: [{name: medical, kind: AIMArtifact}]}}]",
+    ),
+)
+def profile_edit_concerns_services(seen: Seen) -> Outputs:
+    """Services use the profile as it is now: who loses what they need, and whose pods restart."""
+    if not any(seen.changed(key) for key in _ROLLING_FIELDS):
+        return
+    services = seen.world.services_by_profile(seen.namespace or None, seen.name)
+    among = [entry for entry in affected(seen, services) if _uses(seen, entry.after.pipeline.profile)]
+    total = len(services)
+    if seen.changed("features"):
+        broken = [entry for entry in among if entry.newly_broken(("FeatureMissing", "FeatureScaleOnly"))]
+        told = "the removed feature is needed by AIMService"
+        yield from naming_services("spec.features", "FeatureRemovalBreaksServices", told, broken, total=total)
+    if seen.changed("modelSources"):
+        broken = [entry for entry in among if entry.newly_broken(_BASE_REASONS)]
+        told = "adapters no longer fit in AIMService"
+        yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=total)
+    rolls = [entry for entry in among if entry.after.pods]
+    told = "this edit rolls the pods of AIMService"
+    yield from naming_services("spec", "ProfileEditRolls", told, rolls, total=total, weight=2)
+
+
+def _uses(seen: Seen, reference: object) -> bool:
+    """Whether a service's profile is this very object (one of its namespace hides the cluster's of the same name)."""
+    return isinstance(reference, Resolved) and reference.kind.kind == seen.kind.kind
+
+
+@rule(
+    *CACHES,
+    reason="EnvHasNoEffect",
+    fields="spec.env[i].name",
+    warns=True,
+    refused=Example("spec: {env: [{name: HF_HOME, value: /tmp}]}"),
+    passes=Example("spec: {env: [{name: HF_TOKEN, value: from-a-secret}]}"),
+)
+def cache_env_without_effect(seen: Seen) -> Outputs:
+    """A cache's env reaches download Jobs, which take credentials and tuning only."""
+    for path, name in env_names(seen.new, "spec", "env"):
+        if not job_env_allowed(name):
+            detail = f"{name[:40]} has no effect: download Jobs take credentials and tuning only"
+            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+
+
+@rule(
+    AIM_PROFILE_CACHE,
+    reason=("ReferenceNotFound", "AdapterDiskOnDedicatedCache"),
+    fields="spec.profileName, spec.requiresAdapterDisk",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example("spec: {profileName: not-yet}"),
+    passes=Example("spec: {profileName: qwen3-8b-mi300x, profileScope: Cluster}"),
+)
+def profile_cache_suspect(seen: Seen) -> Outputs:
+    """The profile may come later; a dedicated cache's base serves no adapters."""
+    name = text(seen.spec, "profileName")
+    kinds = (AIM_CLUSTER_PROFILE,) if text(seen.spec, "profileScope") == "Cluster" else (AIM_PROFILE,)
+    if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing):
+        detail = f'no {kinds[0].kind} "{name[:50]}" exists yet'
+        yield FieldWarning("spec.profileName", "ReferenceNotFound", detail, 20)
+    if text(seen.spec, "mode") == "Dedicated" and dig(seen.spec, "requiresAdapterDisk") is True:
+        detail = "adapters are served from shared caches only; this disk would not be used"
+        yield FieldWarning("spec.requiresAdapterDisk", "AdapterDiskOnDedicatedCache", detail, 30)

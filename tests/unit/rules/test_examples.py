@@ -1,0 +1,40 @@
+"""Every rule's own examples: the one refuses or warns, the other passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rules.registry import Rule, all_rules
+from rules.table import judge_example, render
+
+CASES = [pytest.param(entry, kind, id=f"{kind}-{entry.name}") for entry in all_rules() for kind in entry.kinds]
+
+
+@pytest.mark.parametrize(("entry", "kind"), CASES)
+def test_the_refused_example_is_refused(entry: Rule, kind: str) -> None:
+    verdict = judge_example(entry, entry.refused, kind)
+    assert not verdict.failures
+    spoken = [warning.reason for warning in verdict.warnings] if entry.warns else [e.reason for e in verdict.errors]
+    assert set(spoken) & set(entry.reasons)
+    if entry.warns:
+        assert verdict.allowed
+
+
+@pytest.mark.parametrize(("entry", "kind"), CASES)
+def test_the_passing_example_passes(entry: Rule, kind: str) -> None:
+    verdict = judge_example(entry, entry.passes, kind)
+    assert verdict.allowed, [str(error) for error in verdict.errors]
+    assert not {warning.reason for warning in verdict.warnings} & (set(entry.reasons) if entry.warns else set())
+
+
+def test_rules_are_documented_and_their_names_unique() -> None:
+    assert all(entry.says.endswith(".") for entry in all_rules())
+    names = [entry.name for entry in all_rules()]
+    assert len(names) == len(set(names))
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[3] / "docs" / "rules.md"
+    assert page.read_text() == render(), "run: .venv/bin/python -m rules > docs/rules.md"
