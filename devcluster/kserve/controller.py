@@ -33,7 +33,6 @@ Over = Callable[[Json, Json], Json]  # (desired, live): what to write over the l
 _WORKERS = 4
 _RETRY_FIRST_S = 0.25
 _RETRY_MAX_S = 60.0
-_EVENTS_KEPT = 1000
 
 ISVCS = (API_VERSION, PLURAL)
 SERVICES = ("v1", "services")
@@ -375,7 +374,8 @@ def _key_of(store: Store, item: Json) -> Key:
     meta = item["metadata"]
     if store.kind == ISVCS:
         return meta["namespace"], meta["name"]
-    return meta["namespace"], meta["labels"][LABEL_ISVC]
+    named = meta["name"].removesuffix(predictor_name(""))  # a hand may have taken the label away
+    return meta["namespace"], (meta.get("labels") or {}).get(LABEL_ISVC) or named
 
 
 def _now() -> str:

@@ -409,7 +409,8 @@ async def test_hand_edits_of_the_deployment_are_put_back(world: World) -> None:
     made = await world.made()
     path = world.path("deployments", "demo-predictor")
     restart = {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}
-    for patch in (restart, {"spec": {"progressDeadlineSeconds": 60}}, {"spec": {"replicas": 3}}):
+    unlabel = {"metadata": {"labels": {f"{GROUP}/inferenceservice": None}}, "spec": {"paused": True}}
+    for patch in (restart, {"spec": {"progressDeadlineSeconds": 60}}, {"spec": {"replicas": 3}}, unlabel):
         await world.kube.patch(path, patch)
 
         async def restored() -> bool:
