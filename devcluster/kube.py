@@ -298,6 +298,13 @@ class Kube:
             raise KubeError(0, "Unreachable", f"WATCH {path}: {error or type(error).__name__}") from error
 
 
+def cluster_ca(path: str | Path) -> bytes:
+    """Return the CA (PEM) that a kubeconfig's current context trusts. Raises: ValueError, OSError."""
+    path = Path(path)
+    cluster, _ = _context(yaml.safe_load(path.read_text()), path)
+    return _material(cluster, "certificate-authority", path.parent)
+
+
 def as_object(value: Any) -> Json:
     """Return `value` as a JSON object. Raises: KubeError when the server sent something else."""
     if not isinstance(value, dict):

@@ -1,0 +1,103 @@
+"""The node as a whole: registers, follows the pods bound to it, and runs each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from devcluster.node.host import Host
+from devcluster.node.pod import PodWorker
+from devcluster.service_proxy import Backend, matches
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+_LEFTOVERS_S = 10.0  # how much longer than the pods' grace the node waits for their end
+
+
+class Agent:
+    """Runs every pod that is bound to the node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing = False
+        self.synced = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Follow the pods bound to this node for ever."""
+        events = self._host.kube.watch("/api/v1/pods", {"fieldSelector": f"spec.nodeName={self._host.node_name}"})
+        first: list[Json] = []
+        async with contextlib.aclosing(events) as stream:
+            async for kind, pod in stream:
+                if kind == "SYNCED":
+                    # those with an address come first, so that they get it back
+                    for one in sorted(first, key=lambda p: not (p.get("status") or {}).get("podIP")):
+                        self._take(one)
+                    first = []
+                    self.synced.set()
+                elif not self.synced.is_set():
+                    first.append(pod)
+                elif kind == "DELETED":
+                    self._drop(pod)
+                else:
+                    self._take(pod)
+
+    def _take(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.update(pod)
+        elif not self._closing:
+            worker = self._workers[uid] = PodWorker(self._host, pod)
+            self._tasks[uid] = asyncio.create_task(self._run(worker))
+
+    def _drop(self, pod: Json) -> None:
+        worker = self._workers.get(pod["metadata"]["uid"])
+        if worker is not None:
+            worker.vanish()
+
+    async def _run(self, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+            await worker.gone.wait()
+        except Exception:
+            log.exception("pod worker broke", extra={"pod": worker.pod["metadata"]["name"]})
+            return
+        self._workers.pop(worker.uid, None)
+        self._tasks.pop(worker.uid, None)
+
+    def backends(self, namespace: str, selector: Mapping[str, str], *, unready: bool = False) -> list[Backend]:
+        """Return the pods that a Service may send to now, in a stable order."""
+        return [
+            Backend(worker.ip, worker.pod["spec"]["containers"])
+            for worker in self._workers.values()
+            if worker.ip
+            and worker.pod["metadata"]["namespace"] == namespace
+            and matches(selector, worker.pod["metadata"].get("labels") or {})
+            and (worker.is_ready or (unready and not worker.stopping.is_set()))
+        ]
+
+    def pod_named(self, namespace: str, name: str) -> PodWorker | None:
+        """Return the pod of this name, the youngest if there are several."""
+        found = [
+            w
+            for w in self._workers.values()
+            if (w.pod["metadata"]["namespace"], w.pod["metadata"]["name"]) == (namespace, name)
+        ]
+        return found[-1] if found else None
+
+    async def close(self) -> None:
+        """Stop every process, with the node's own short grace."""
+        self._closing = True
+        await asyncio.gather(*(worker.halt() for worker in self._workers.values()))
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._host.patience.stop_s + _LEFTOVERS_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

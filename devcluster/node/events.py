@@ -1,0 +1,103 @@
+"""Events about pods, as `kubectl describe` shows them: the same thing again raises a counter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from devcluster.kube import Kube, KubeError, path_for
+from devcluster.node.status import timestamp
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+_REMEMBERED = 1000  # events that may still be counted up
+_QUEUE = 1000  # what a server that is away lets pile up; more is dropped
+
+
+class Events:
+    """Writes events one after the other, off the way of what they tell about."""
+
+    def __init__(self, kube: Kube, node: str) -> None:
+        self._kube = kube
+        self._node = node
+        self._queue: asyncio.Queue[tuple[Json, str, str, str, str]] = asyncio.Queue(_QUEUE)
+        self._known: dict[tuple[str, str, str, str], tuple[str, int]] = {}  # → (name, count)
+
+    def normal(self, pod: Json, reason: str, message: str, *, container: str = "") -> None:
+        """Tell what is no trouble."""
+        self._put(pod, "Normal", reason, message, container)
+
+    def warning(self, pod: Json, reason: str, message: str, *, container: str = "") -> None:
+        """Tell what a person should look at."""
+        self._put(pod, "Warning", reason, message, container)
+
+    def _put(self, pod: Json, kind: str, reason: str, message: str, container: str) -> None:
+        try:
+            self._queue.put_nowait((pod, kind, reason, message[:1000], container))
+        except asyncio.QueueFull:
+            log.warning("event dropped", extra={"reason": reason, "pod": pod["metadata"]["name"]})
+
+    async def run(self) -> None:
+        """Write events for ever."""
+        while True:
+            pod, kind, reason, message, container = await self._queue.get()
+            try:
+                await self._write(pod, kind, (reason, message, container))
+            except KubeError as error:  # a namespace that is going away takes no events
+                log.info("event not written", extra={"reason": reason, "error": str(error)})
+
+    async def _write(self, pod: Json, kind: str, what: tuple[str, str, str]) -> None:
+        meta = pod["metadata"]
+        key = (meta["uid"], *what)
+        now = timestamp()
+        known = self._known.get(key)
+        collection = path_for("v1", "events", meta["namespace"])
+        if known is not None:
+            name, count = known
+            try:
+                await self._kube.patch(f"{collection}/{name}", {"count": count + 1, "lastTimestamp": now})
+            except KubeError as error:
+                if not error.not_found:
+                    raise
+            else:
+                self._known[key] = (name, count + 1)
+                return
+        event = render_event(pod, kind, what, node=self._node, now=now)
+        await self._kube.create(collection, event)
+        self._known[key] = (event["metadata"]["name"], 1)
+        while len(self._known) > _REMEMBERED:
+            self._known.pop(next(iter(self._known)))
+
+
+def render_event(pod: Json, kind: str, what: tuple[str, str, str], *, node: str, now: str) -> Json:
+    """Return the Event object; `what` is (reason, message, container or "")."""
+    meta = pod["metadata"]
+    reason, message, container = what
+    involved = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "uid": meta["uid"],
+        "resourceVersion": meta.get("resourceVersion", ""),
+    }
+    if container:
+        involved["fieldPath"] = f"spec.containers{{{container}}}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name'][:200]}.{time.time_ns():x}", "namespace": meta["namespace"]},
+        "involvedObject": involved,
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "source": {"component": "kubelet", "host": node},
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
