@@ -234,8 +234,7 @@ class Supervisor:
             "devcluster.sources.s3",
             f"--root={self.layout.s3}",
             f"--listen={LOOPBACK}:{self.world.ports['s3']}",
-            f"--access-key={self.world.s3_access_key}",
-            f"--secret-key={self.world.s3_secret_key}",
+            env={"S3_ACCESS_KEY": self.world.s3_access_key, "S3_SECRET_KEY": self.world.s3_secret_key},
         )
 
     async def _start_parts(self) -> None:

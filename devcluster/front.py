@@ -147,8 +147,7 @@ def print_log(folder: Path, name: str, out: TextIO, *, follow: bool) -> int:
     layout = Layout(folder.resolve())
     path = find_log(layout, name)
     if path is None:
-        out.write(f"no log of {name}; there are: {', '.join(known_logs(layout)) or 'none'}\n")
-        return 1
+        return _print_pod_log(layout, name, out, follow=follow)
     with path.open(encoding="utf-8", errors="replace") as source:
         while True:
             text = source.read()
@@ -159,6 +158,42 @@ def print_log(folder: Path, name: str, out: TextIO, *, follow: bool) -> int:
                 return 0
             else:
                 time.sleep(0.2)
+
+
+def _print_pod_log(layout: Layout, name: str, out: TextIO, *, follow: bool) -> int:
+    """Let kubectl print the log of a pod; return the exit code."""
+    kubectl = read_state(layout).get("programs", {}).get("kubectl")
+    base = (kubectl, "--kubeconfig", str(layout.kubeconfig))
+    listing = (
+        "get",
+        "pods",
+        "-A",
+        "-o",
+        "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{'\\n'}{end}",
+    )
+    pods: list[str] = []
+    if kubectl and is_running(layout):
+        pods = subprocess.run((*base, *listing), capture_output=True, text=True, check=False).stdout.split()
+    chosen = choose_pods(name, pods)
+    if len(chosen) != 1:
+        what = f"{name} is not the only one: {', '.join(chosen)}" if chosen else f"no log of {name}"
+        names = ", ".join([*known_logs(layout), *sorted(pods)]) or "none"
+        out.write(f"{what}; there are: {names}\n")
+        return 1
+    namespace, _, pod = chosen[0].partition("/")
+    command = (*base, "logs", "-n", namespace, pod, "--all-containers", *(("-f",) if follow else ()))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            out.write(line)
+            out.flush()
+    return process.returncode
+
+
+def choose_pods(name: str, pods: list[str]) -> list[str]:
+    """Return those NAMESPACE/NAME pods that `name` means: exactly, else by a name's beginning; sorted."""
+    exact = [pod for pod in pods if name in (pod, pod.partition("/")[2])]
+    return sorted(exact or [pod for pod in pods if pod.startswith(name) or pod.partition("/")[2].startswith(name)])
 
 
 def find_log(layout: Layout, name: str) -> Path | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from devcluster.folder import Layout, RunningError, World, empty, hold, is_running, read_state
+from devcluster.front import choose_pods
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -67,3 +68,20 @@ def test_state_that_is_absent_or_broken_is_no_state(tmp_path: Path) -> None:
     layout.run.mkdir()
     layout.state.write_text("{")
     assert read_state(layout) == {}
+
+
+PODS = ["aim-system/aim-adapters-1", "aim-system/aim-adapters-12", "default/aim-adapters-1", "default/chat-predictor-x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pods"),
+    [
+        ("default/aim-adapters-1", ["default/aim-adapters-1"]),
+        ("aim-adapters-1", ["aim-system/aim-adapters-1", "default/aim-adapters-1"]),
+        ("chat", ["default/chat-predictor-x"]),
+        ("aim-system/aim-adapters-12", ["aim-system/aim-adapters-12"]),
+        ("nobody", []),
+    ],
+)
+def test_which_pod_a_name_means(name: str, pods: list[str]) -> None:
+    assert choose_pods(name, PODS) == pods
