@@ -26,9 +26,10 @@ from typing import Any
 from devcluster import content, control_plane, provisioner
 from devcluster.base_models import BASE_MODELS, write_base_model
 from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
-from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, PORTS, Site
+from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, NODE_NAME, PORTS, Site
 from devcluster.folder import Layout, World
 from devcluster.guard import adopt_orphans, kill_below
+from devcluster.image_table import render_images
 from devcluster.kube import Kube, KubeError
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
@@ -42,7 +43,6 @@ CHART = Path(__file__).parent.parent / "chart"
 _ACK_S = 30.0
 _JUDGED_S = 120.0
 _PART_S = 60.0
-_PARTS = ("node", "service-proxy", "kserve", "hub", "s3")  # ours; stopped before the control plane, the node first
 _OWN_SETTINGS = frozenset({"audit"})  # settings of `--set` that the cluster keeps for itself; the rest is the chart's
 
 
@@ -195,6 +195,9 @@ class Supervisor:
         await self._start_parts()
         await control_plane.wait_service_account(self.progress, site, self.kube)
         await self._apply_all(self._secrets())
+        if not (CHART / "Chart.yaml").exists():
+            self.progress.note("the chart is left out: there is none")
+            return
         await self._install_chart()
         await self._wait_parts()
         await self._wait_judged()
@@ -238,7 +241,23 @@ class Supervisor:
         )
 
     async def _start_parts(self) -> None:
-        """Start the node, the Service forwarder and the InferenceService stand-in."""
+        """Start the node (it forwards Services too) and the InferenceService stand-in."""
+        pki = self.layout.pki
+        self.layout.images.write_text(json.dumps(render_images(Path(sys.executable)), indent=1) + "\n")
+        await self._start_python(
+            "node",
+            "devcluster.node",
+            f"--kubeconfig={self.layout.kubeconfig_of('node')}",
+            f"--dir={self.layout.node}",
+            f"--name={NODE_NAME}",
+            f"--pod-cidr={self.site.addresses.pods}",
+            f"--images={self.layout.images}",
+            f"--claims={self.layout.claims}",
+            f"--kubelet-port={self.world.ports['kubelet']}",
+            f"--tls-cert={pki / 'kubelet.crt'}",
+            f"--tls-key={pki / 'kubelet.key'}",
+            grace_s=15.0,
+        )
         self._ready_file("kserve").unlink(missing_ok=True)
         await self._start_python(
             "kserve",
@@ -249,7 +268,11 @@ class Supervisor:
         )
 
     async def _wait_parts(self) -> None:
-        """Wait until our stand-ins serve. Raises: StepError."""
+        """Wait until our stand-ins serve; tell what the node cannot do here. Raises: StepError."""
+        with contextlib.suppress(FileNotFoundError):
+            self.notices = (self.layout.node / "notice").read_text().splitlines()
+        for notice in self.notices:
+            self.progress.note(f"note: {notice}")
         if importlib.util.find_spec("devcluster.kserve.__main__") is None:
             return
         await self._wait_ready_file("kserve", "the InferenceService webhooks answer")

@@ -68,7 +68,6 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "controller-manager": ("system:kube-controller-manager", ()),
     "scheduler": ("system:kube-scheduler", ()),
     "node": (f"system:node:{NODE_NAME}", ("system:nodes",)),
-    "service-proxy": ("aim-dev:service-proxy", (OPERATORS,)),
     "kserve": ("aim-dev:kserve", (OPERATORS,)),
     "provisioner": ("aim-dev:provisioner", (OPERATORS,)),
 }

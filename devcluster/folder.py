@@ -88,6 +88,11 @@ class Layout:
         """Return the file that remembers what a continued world must keep."""
         return self.root / _MARK
 
+    @property
+    def images(self) -> Path:
+        """Return the image table of the process node."""
+        return self.root / "images.json"
+
     def kubeconfig_of(self, user: str) -> Path:
         """Return the kubeconfig of one of our own programs."""
         return self.pki / f"{user}.kubeconfig"

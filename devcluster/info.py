@@ -66,6 +66,7 @@ def render(layout: Layout, world: World, state: Json) -> Json:
         "secrets": [content.S3_SECRET, content.HUB_SECRET],
         "logs": str(layout.logs),
         "dir": str(layout.root),
+        "images": str(layout.images),
         "helm": programs.get("helm"),
         "namespace": NAMESPACE,
         "settings": world.settings,

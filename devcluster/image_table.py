@@ -1,0 +1,27 @@
+"""Which images the process node knows: ours, and the model server's. Pure; the node reads the file it is written to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from devcluster.content import MODEL_SERVER_IMAGE
+
+SERVICE_IMAGE = "aim-adapters:dev"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_USER = "1000:1000"
+# the adapter contract came with 0.13: an older image ignores it, whatever it is told
+_BEFORE_ADAPTERS = [f"aim-dev/model-server:0.{minor}.*" for minor in range(13)]
+
+
+def render_images(python: Path) -> dict[str, Any]:
+    """Return the image table; `python` is the interpreter whose environment has this project installed."""
+    env = {"PATH": f"{python.parent}:{_SYSTEM_PATH}", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    server = {"entrypoint": [str(python), "-m", "devcluster.model_server"], "env": env, "user": _USER}
+    old = {**server, "env": {**env, "AIM_STAND_IN_IGNORE_ADAPTERS": "true"}}
+    return {
+        SERVICE_IMAGE: {"entrypoint": [str(python.parent / "aim-adapters")], "env": env, "user": _USER},
+        MODEL_SERVER_IMAGE: server,
+        **dict.fromkeys(_BEFORE_ADAPTERS, old),
+        "aim-dev/model-server:*": server,
+    }
