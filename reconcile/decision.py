@@ -36,6 +36,7 @@ class Decision:
     `apply`: whole desired objects, applied server-side only where the live one does not say all that already;
     `create`: objects that are never changed after creation (Jobs, claims); `status`: the whole desired status;
     `delete`: carried out only after the status was stored (a finished Job goes once its outcome is recorded);
+    `sweep`: ask for a sweep of the adapter disk, which needs a complete list of living services first;
     `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends).
     """
 
@@ -44,6 +45,7 @@ class Decision:
     status: Mapping[str, Any] = field(default_factory=dict)
     delete: tuple[Delete, ...] = ()
     events: tuple[EventNote, ...] = ()
+    sweep: Literal["", "sweep", "dry-run"] = ""
     recheck_after: timedelta | None = None
 
 

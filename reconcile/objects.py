@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from math import ceil
 from typing import Any
 
-from api.kinds import Kind
+from api.kinds import INFERENCE_SERVICE, Kind
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY
 from api.view import Json, name_of, uid_of
 
@@ -109,6 +109,31 @@ def covers(live: object, desired: object) -> bool:
         return True
     left, right = parse_quantity(live), parse_quantity(desired)
     return left is not None and left == right
+
+
+def agrees(kind: Kind, live: Json | None, desired: Json) -> bool:
+    """Whether applying the desired object would change nothing about the live one, what we no longer want included."""
+    if live is None or not covers(live, {key: value for key, value in desired.items() if key not in _OWNED_WHOLLY}):
+        return False
+    if kind != INFERENCE_SERVICE:
+        return covers(live, desired)
+    have, want = live.get("spec", {}).get("predictor", {}), desired["spec"]["predictor"]
+    return covers(have, want) and not _left_over(have, want)
+
+
+_OWNED_WHOLLY = frozenset({"spec"})
+_OPTIONAL_PREDICTOR_FIELDS = ("imagePullSecrets", "serviceAccountName", "priorityClassName", "affinity", "tolerations")
+
+
+def _left_over(have: Json, want: Json) -> bool:
+    """Whether a predictor has something that we once wrote and do not want any more."""
+    if any(have.get(name) for name in _OPTIONAL_PREDICTOR_FIELDS if name not in want):
+        return True
+    for old, new in zip(have.get("containers") or (), want["containers"], strict=False):
+        for part in ("requests", "limits"):
+            if (old.get("resources") or {}).get(part, {}).keys() != new["resources"][part].keys():
+                return True
+    return False
 
 
 def merge_patch(old: Json, new: Json) -> dict[str, Any]:

@@ -159,7 +159,10 @@ class AIMArtifactStatus(Status):
     parent_model_id: str | None = Field(None, description="Model id of that base.")
     last_reap_time: Timestamp | None = Field(None, description="When the adapter disk was last cleaned up.")
     last_reap: ReapOutcome | None = Field(None, description="How that ended.")
-    reapable: bool | None = Field(None, description="Something on the adapter disk may be reclaimable.")
+    last_reap_world: str | None = Field(
+        None, description="Hash of the services that used the disk when it was cleaned."
+    )
+    last_reap_request: str | None = Field(None, description="Handled value of the reap annotation.")
     compatibility: str | None = Field(None, description="Binding in words: fits <model ids>, or child of <artifact>.")
     last_restage: str | None = Field(
         None, description="Value of annotation aim.eai.amd.com/restage that was handled last."

@@ -219,7 +219,7 @@ class AdapterStatus(Shape):
     digest: str | None = Field(None, description="Checksum over the staged files, sha256:….")
     revision: str | None = Field(None, description="Revision that the source said it served.")
     progress: AdapterProgress | None = Field(None, description="The running download.")
-    attempts: Int32 | None = Field(None, description="Failed attempts in a row.")
+    attempts: Int32 | None = Field(None, description="Staging attempts so far.")
     next_retry_time: Timestamp | None = Field(None, description="When staging is tried again by itself.")
     stage_key: str | None = Field(None, description="Artifact, source, service and disk that state speaks for.")
     artifact_generation: Int64 | None = Field(None, description="Generation of the artifact that the last attempt saw.")

@@ -1,0 +1,173 @@
+"""The shell of AIMArtifact: observes from caches, lets `decide` decide, carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
+    AIM_SERVICE,
+    AIM_TEMPLATE_CACHE,
+    JOB,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+)
+from api.names import (
+    ANNOTATION_FETCH_KEY,
+    ANNOTATION_REAP_KEY,
+    LABEL_ROLE,
+    ROLE_FETCH,
+    ROLE_REAPER,
+)
+from api.view import (
+    Json,
+    dig,
+    integer,
+    is_adapter,
+    items,
+    name_of,
+    namespace_of,
+    parent_artifact,
+    paused,
+    runtime_config_name,
+    terminating,
+    text,
+    uid_of,
+)
+from reconcile.artifact.decide import Observed, decide
+from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
+from reconcile.cache import Key
+from reconcile.caches.decide import artifact_names
+from reconcile.client import Client
+from reconcile.controllers import Keys, Tools, job_pod_owner, keys, owner_key
+from reconcile.decision import EventNote
+from reconcile.engine import Watch, keys_of_both
+from reconcile.informers import CACHE_KINDS, word
+from rules.resolve import resolve_runtime_config
+from rules.validate import judge_stored
+
+
+class ArtifactController:
+    """Converges AIMArtifacts."""
+
+    name = "artifact"
+
+    def __init__(self, tools: Tools, client: Client) -> None:
+        """Take the shared tools; `client` lists living services for a sweep."""
+        self._tools = tools
+        self._client = client
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """Artifacts, and everything whose change may concern one."""
+        informers = self._tools.informers
+        watch = informers.__getitem__
+        return (
+            Watch(watch(AIM_ARTIFACT), keys_of_both(self._self_and_children)),
+            Watch(watch(AIM_PROFILE_CACHE), keys_of_both(_held)),
+            Watch(watch(AIM_TEMPLATE_CACHE), keys_of_both(_held)),
+            Watch(watch(AIM_RUNTIME_CONFIG), keys_of_both(self._by_config)),
+            Watch(watch(AIM_CLUSTER_RUNTIME_CONFIG), keys_of_both(self._by_config)),
+            Watch(watch(PERSISTENT_VOLUME_CLAIM), keys_of_both(owner_key(AIM_ARTIFACT))),
+            Watch(watch(JOB), keys_of_both(owner_key(AIM_ARTIFACT))),
+            Watch(watch(POD), keys_of_both(job_pod_owner(informers, AIM_ARTIFACT))),
+            Watch(watch(AIM_SERVICE), keys_of_both(self._disk_owner)),
+        )
+
+    def _self_and_children(self, artifact: Json) -> Keys:
+        own = (namespace_of(artifact), name_of(artifact))
+        return [own, *keys(self._tools.informers[AIM_ARTIFACT].by_index("parent", word(artifact, name_of(artifact))))]
+
+    def _by_config(self, config: Json) -> Keys:
+        informer = self._tools.informers[AIM_ARTIFACT]
+        if namespace_of(config):
+            return keys(informer.by_index("runtime-config", word(config, name_of(config))))
+        return keys(informer.by_index("any-runtime-config", name_of(config)))
+
+    def _disk_owner(self, service: Json) -> Keys:
+        """The base artifact whose disk a service uses: a service that goes leaves bytes there."""
+        claim = self._tools.find(
+            PERSISTENT_VOLUME_CLAIM, namespace_of(service), text(service, "status", "adapterDiskPersistentVolumeClaim")
+        )
+        return owner_key(AIM_ARTIFACT)(claim) if claim is not None else []
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        """Make one pass over an artifact."""
+        tools = self._tools
+        artifact = tools.find(AIM_ARTIFACT, *key)
+        if artifact is None or terminating(artifact) or paused(artifact):
+            tools.progress.want(key, {})
+            return None
+        seen = self._observe(key, artifact)
+        decision = decide(seen)
+        recheck = await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
+        if decision.sweep and seen.disk_claim is not None:
+            await self._sweep(artifact, name_of(seen.disk_claim), dry_run=decision.sweep == "dry-run")
+        return recheck
+
+    def _observe(self, key: Key, artifact: Json) -> Observed:
+        tools = self._tools
+        namespace = namespace_of(artifact)
+        errors = tuple(judge_stored(AIM_ARTIFACT, artifact, tools.world).errors)
+        config = resolve_runtime_config(tools.world, namespace, runtime_config_name(artifact))
+        if is_adapter(artifact):
+            parent = tools.find(AIM_ARTIFACT, namespace, parent_artifact(artifact))
+            return Observed(artifact, tools.now(), tools.settings, config, errors=errors, parent=parent)
+        caches = self._caches(artifact)
+        fetches = tools.jobs(artifact, LABEL_ROLE, ROLE_FETCH, ANNOTATION_FETCH_KEY)
+        progress = tools.follow(key, fetches)
+        disk_claim = tools.find(PERSISTENT_VOLUME_CLAIM, namespace, disk_claim_name(artifact))
+        return Observed(
+            artifact,
+            tools.now(),
+            tools.settings,
+            config,
+            errors=errors,
+            claim=tools.find(PERSISTENT_VOLUME_CLAIM, namespace, cache_claim_name(artifact)),
+            disk_claim=disk_claim,
+            disk_wanted=dig(artifact, "spec", "adapterDisk") is not None
+            or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in caches),
+            fetches=fetches,
+            progress=next(iter(progress.values()), None),
+            reap_jobs=tools.jobs(artifact, LABEL_ROLE, ROLE_REAPER, ANNOTATION_REAP_KEY),
+            users=self._users(namespace, disk_claim),
+        )
+
+    def _caches(self, artifact: Json) -> list[Json]:
+        found: list[Json] = []
+        for kind in CACHE_KINDS:
+            found += self._tools.informers[kind].by_index("artifact", word(artifact, name_of(artifact)))
+        return found
+
+    def _users(self, namespace: str, disk_claim: Json | None) -> tuple[tuple[str, int], ...]:
+        """UIDs of the services whose subtree is on this disk, with their staging attempts so far, sorted."""
+        if disk_claim is None:
+            return ()
+        services = self._tools.informers[AIM_SERVICE].by_index("disk", f"{namespace}/{uid_of(disk_claim)}")
+        return tuple(sorted((uid_of(service), _attempts(service)) for service in services))
+
+    async def _sweep(self, artifact: Json, claim: str, *, dry_run: bool) -> None:
+        """Make a reaper Job, with the living services as the API server (not a cache) lists them now.
+
+        A list that is not read to its end makes no Job: nothing is ever reaped by half a list.
+        """
+        tools = self._tools
+        listed_at = tools.now()
+        live, _ = await self._client.list_all(AIM_SERVICE, namespace_of(artifact))
+        uids = [uid_of(service) for service in live]
+        job = render_reaper_job(artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings)
+        await tools.shell.create(JOB, job)
+        if dry_run:
+            tools.shell.tell(artifact, EventNote("Normal", "SweepDryRun", "a dry run of the sweep was started"))
+
+
+def _attempts(service: Json) -> int:
+    return sum(integer(entry, "attempts") or 0 for entry in items(service, "status", "adapters"))
+
+
+def _held(cache: Json) -> Keys:
+    return [(namespace_of(cache), name) for name in artifact_names(cache)]

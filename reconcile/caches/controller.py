@@ -1,0 +1,96 @@
+"""The shell of AIMProfileCache and AIMTemplateCache: observes from caches, lets `decide` decide, carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_MODEL,
+    AIM_CLUSTER_PROFILE,
+    AIM_CLUSTER_SERVICE_TEMPLATE,
+    AIM_MODEL,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE_TEMPLATE,
+    Kind,
+)
+from api.view import Json, items, name_of, namespace_of, paused, terminating, text
+from reconcile.cache import Key
+from reconcile.caches.decide import Observed, decide
+from reconcile.controllers import Keys, Tools, keys
+from reconcile.engine import Watch, keys_of_both
+from reconcile.informers import word
+
+
+class CacheController:
+    """Converges the caches of one kind."""
+
+    def __init__(self, tools: Tools, kind: Kind) -> None:
+        """Take the shared tools and the kind: AIMProfileCache or AIMTemplateCache."""
+        self._tools = tools
+        self._kind = kind
+        self.name = "profile-cache" if kind == AIM_PROFILE_CACHE else "template-cache"
+        profile = kind == AIM_PROFILE_CACHE
+        templates = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
+        self._origins = (AIM_PROFILE, AIM_CLUSTER_PROFILE) if profile else templates
+        self._models = () if profile else (AIM_MODEL, AIM_CLUSTER_MODEL)
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """The caches, what they cache for, and the artifacts that they hold or may adopt."""
+        informers = self._tools.informers
+        return (
+            Watch(informers[self._kind], keys_of_both(lambda cache: keys([cache]))),
+            Watch(informers[AIM_ARTIFACT], keys_of_both(self._by_artifact)),
+            *(Watch(informers[kind], keys_of_both(self._by_origin)) for kind in (*self._origins, *self._models)),
+        )
+
+    def _by_origin(self, origin: Json) -> Keys:
+        informer = self._tools.informers[self._kind]
+        if namespace_of(origin):
+            return keys(informer.by_index("origin", word(origin, name_of(origin))))
+        return keys(informer.by_index("any-origin", name_of(origin)))
+
+    def _by_artifact(self, artifact: Json) -> Keys:
+        """Caches that hold the artifact, and those that miss one of its source (they wait for a successor)."""
+        informer = self._tools.informers[self._kind]
+        holding = informer.by_index("artifact", word(artifact, name_of(artifact)))
+        return keys([*holding, *informer.by_index("waiting", namespace_of(artifact))])
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        """Make one pass over a cache."""
+        tools = self._tools
+        cache = tools.find(self._kind, *key)
+        if cache is None or terminating(cache) or paused(cache):
+            return None
+        origin, sources = self._sources(cache)
+        namespace = namespace_of(cache)
+        uris = {uri for source in sources or () if (uri := text(source, "sourceUri"))}
+        seen = Observed(
+            cache=cache,
+            kind=self._kind,
+            now=tools.now(),
+            origin=origin,
+            sources=sources,
+            artifacts={uri: tools.world.artifacts_by_source(namespace, uri) for uri in sorted(uris)},
+        )
+        return await tools.shell.carry_out(self._kind, cache, decide(seen))
+
+    def _sources(self, cache: Json) -> tuple[str, Sequence[Any] | None]:
+        """Return what the cache is for, in words, and its model sources (None: that object does not exist)."""
+        own = items(cache, "spec", "modelSources")
+        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName") or ""
+        scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
+        words = f'{self._origins[0].kind} "{name}"'
+        if own:
+            return words, own
+        for kind in (*self._origins, *self._models):
+            if kind.namespaced == (scope == "Cluster"):
+                continue
+            found = self._tools.find(kind, namespace_of(cache), name)
+            if found is not None:
+                return f'{kind.kind} "{name}"', items(found, "spec", "modelSources")
+        return words, None

@@ -1,0 +1,66 @@
+"""All controllers of the process and the polls that they share: the one place that lists them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, Kind
+from reconcile.artifact.controller import ArtifactController
+from reconcile.cache import Key
+from reconcile.caches.controller import CacheController
+from reconcile.client import Client
+from reconcile.controllers import Tools, parse_models, parse_progress
+from reconcile.engine import Controller
+from reconcile.informer import Informer
+from reconcile.informers import CachedWorld
+from reconcile.poll import Poller
+from reconcile.service.controller import ServiceController
+from reconcile.settings import ReconcileSettings
+from reconcile.shell import Recorder, Shell
+
+CONTROLLERS = ("service", "artifact", "profile-cache", "template-cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Controllers to run in an engine, and the polls to run beside it."""
+
+    controllers: tuple[Controller, ...]
+    pollers: tuple[Poller, ...]
+
+    async def poll(self) -> None:
+        """Run all polls until cancelled; only the leader has questions to ask."""
+        async with asyncio.TaskGroup() as group:
+            for poller in self.pollers:
+                group.create_task(poller.run())
+
+
+def make_reconciler(
+    client: Client,
+    informers: Mapping[Kind, Informer],
+    world: CachedWorld,
+    recorder: Recorder,
+    settings: ReconcileSettings,
+    wake: Callable[[str, Key], None],
+    selected: Collection[str] = CONTROLLERS,
+) -> Reconciler:
+    """Return the selected controllers.
+
+    Args: `client` writes only while the lease is held; `wake(controller, key)` asks the engine for a pass.
+    """
+    shell = Shell(client, informers, recorder)
+    servers = Poller(parse_models, lambda key: wake("service", key))
+    service_progress = Poller(parse_progress, lambda key: wake("service", key))
+    artifact_progress = Poller(parse_progress, lambda key: wake("artifact", key))
+    service_tools = Tools(informers, world, shell, settings, service_progress)
+    artifact_tools = Tools(informers, world, shell, settings, artifact_progress)
+    known: dict[str, Controller] = {
+        "service": ServiceController(service_tools, servers),
+        "artifact": ArtifactController(artifact_tools, client),
+        "profile-cache": CacheController(artifact_tools, AIM_PROFILE_CACHE),
+        "template-cache": CacheController(artifact_tools, AIM_TEMPLATE_CACHE),
+    }
+    controllers = tuple(known[name] for name in CONTROLLERS if name in selected)
+    return Reconciler(controllers, (servers, service_progress, artifact_progress))

@@ -1,0 +1,281 @@
+"""The shell of AIMService: observes from caches and polls, lets `decide` decide, carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from api.accelerators import node_matches, node_selector_terms
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_MODEL,
+    AIM_CLUSTER_PROFILE,
+    AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_CLUSTER_SERVICE_TEMPLATE,
+    AIM_MODEL,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
+    AIM_SERVICE,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    JOB,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+)
+from api.names import (
+    ANNOTATION_STAGE_KEY,
+    ANNOTATION_SYNC_KEY,
+    LABEL_ROLE,
+    ROLE_STAGING,
+    ROLE_SUBTREE_SYNC,
+    inference_service_name,
+)
+from api.view import (
+    Json,
+    dig,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    paused,
+    runtime_config_name,
+    terminating,
+    text,
+    uid_of,
+    uses_adapters,
+)
+from reconcile.cache import Key
+from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, url_host
+from reconcile.decision import EventNote
+from reconcile.engine import Watch, keys_of_both
+from reconcile.informers import LABEL_ISVC, isvc_of, owner_name, word
+from reconcile.objects import parse_timestamp
+from reconcile.poll import Poller, Question
+from reconcile.service.adapters import ServerPod
+from reconcile.service.decide import Observed, decide
+from reconcile.service.manifests import PORT, cache_kind
+from reconcile.service.plan import make_plan
+from reconcile.shell import ApplyRefusedError
+from rules.resolve import Resolved, Unreadable, resolve_runtime_config
+from rules.seen import ServiceSeen
+from rules.service import see_service
+from rules.validate import judge_stored
+
+_CALM_INTERVAL = 30.0  # seconds between two looks at a server of which nothing new is expected
+_SETTLED = frozenset({"Loaded", "Failed", "Pending", "LoadRejected"})
+
+
+class ServiceController:
+    """Converges AIMServices."""
+
+    name = "service"
+
+    def __init__(self, tools: Tools, servers: Poller) -> None:
+        """Take the shared tools; `servers` polls `/v1/models` of ready pods."""
+        self._tools = tools
+        self._servers = servers
+        self._refusals: dict[Key, tuple[str, str]] = {}  # key → (UID, what the API server said)
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """Services, and everything whose change may concern one."""
+        informers = self._tools.informers
+        watched = [
+            Watch(informers[AIM_SERVICE], keys_of_both(lambda service: keys([service]))),
+            Watch(informers[AIM_ARTIFACT], keys_of_both(self._by_artifact)),
+            Watch(informers[PERSISTENT_VOLUME_CLAIM], keys_of_both(self._by_claim)),
+            Watch(informers[INFERENCE_SERVICE], keys_of_both(owner_key(AIM_SERVICE))),
+            Watch(informers[CONFIG_MAP], keys_of_both(owner_key(AIM_SERVICE))),
+            Watch(informers[JOB], keys_of_both(owner_key(AIM_SERVICE))),
+            Watch(informers[POD], keys_of_both(self._by_pod)),
+            Watch(informers[DEPLOYMENT], keys_of_both(self._by_predictor)),
+            Watch(informers[AIM_PROFILE_CACHE], keys_of_both(self._by_cache)),
+            Watch(informers[AIM_TEMPLATE_CACHE], keys_of_both(self._by_cache)),
+        ]
+        for index, kinds in (
+            ("profile", (AIM_PROFILE, AIM_CLUSTER_PROFILE)),
+            ("runtime-config", (AIM_RUNTIME_CONFIG, AIM_CLUSTER_RUNTIME_CONFIG)),
+            ("model", (AIM_MODEL, AIM_CLUSTER_MODEL)),
+            ("template", (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)),
+        ):
+            watched += [Watch(informers[kind], keys_of_both(self._by_name(index))) for kind in kinds]
+        return tuple(watched)
+
+    def _by_name(self, index: str) -> Callable[[Json], Keys]:
+        """Services that name an object of this kind: of its namespace, or of all for a cluster kind."""
+
+        def concerned(obj: Json) -> Keys:
+            if namespace_of(obj):
+                return keys(self._services(index, word(obj, name_of(obj))))
+            return keys(self._services(f"any-{index}", name_of(obj)))
+
+        return concerned
+
+    def _services(self, index: str, wanted: str) -> list[Json]:
+        return list(self._tools.informers[AIM_SERVICE].by_index(index, wanted))
+
+    def _by_artifact(self, artifact: Json) -> Keys:
+        """Services that declare the adapter, and services whose base it is."""
+        own = word(artifact, name_of(artifact))
+        base = self._tools.world.services_by_base(namespace_of(artifact), name_of(artifact))
+        return keys([*self._services("adapter", own), *base])
+
+    def _by_claim(self, claim: Json) -> Keys:
+        base = owner_name(claim, AIM_ARTIFACT)
+        return keys(self._tools.world.services_by_base(namespace_of(claim), base)) if base else []
+
+    def _by_cache(self, cache: Json) -> Keys:
+        """Services that use the cache, and those of its profile or template that may use it now."""
+        origin = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
+        found = self._services("cache", word(cache, name_of(cache)))
+        for index in ("profile", "template", "model"):
+            found += self._services(index, word(cache, origin))
+        overlay = self._tools.find(AIM_PROFILE, namespace_of(cache), origin)
+        return [*keys(found), *(owner_key(AIM_SERVICE)(overlay) if overlay is not None else ())]
+
+    def _by_predictor(self, obj: Json) -> Keys:
+        isvc = self._tools.find(INFERENCE_SERVICE, namespace_of(obj), isvc_of(obj))
+        return owner_key(AIM_SERVICE)(isvc) if isvc is not None else []
+
+    def _by_pod(self, pod: Json) -> Keys:
+        return [*self._by_predictor(pod), *job_pod_owner(self._tools.informers, AIM_SERVICE)(pod)]
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        """Make one pass over a service."""
+        tools = self._tools
+        service = tools.find(AIM_SERVICE, *key)
+        if service is None or terminating(service) or paused(service):
+            tools.progress.want(key, {})
+            self._servers.want(key, {})
+            self._refusals.pop(key, None)
+            return None
+        decision = decide(self._observe(key, service))
+        try:
+            recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision)
+        except ApplyRefusedError as error:
+            return self._refused(key, service, error)
+        self._refusals.pop(key, None)
+        return recheck
+
+    def _refused(self, key: Key, service: Json, error: ApplyRefusedError) -> timedelta:
+        """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status."""
+        said = (uid_of(service), error.message)
+        if self._refusals.get(key) == said:
+            return REFUSED_AGAIN
+        self._refusals[key] = said
+        self._tools.shell.tell(service, EventNote("Warning", "InferenceServiceRefused", error.message))
+        return timedelta(seconds=1)
+
+    # -- observation ------------------------------------------------------------------------------------------------
+
+    def _observe(self, key: Key, service: Json) -> Observed:
+        tools = self._tools
+        namespace = namespace_of(service)
+        facts = see_service(service, tools.world)
+        name = inference_service_name(name_of(service), namespace)
+        isvc = tools.find(INFERENCE_SERVICE, namespace, name)
+        deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if name and isvc is not None else None)
+        pods = self._predictor_pods(namespace, name) if isvc is not None else ()
+        stage_jobs = tools.jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY)
+        refusal = self._refusals.get(key, ("", ""))
+        return Observed(
+            facts=facts,
+            now=tools.now(),
+            settings=tools.settings,
+            errors=tuple(judge_stored(AIM_SERVICE, service, tools.world).errors),
+            caches=self._caches(facts),
+            disk_claim=self._disk_claim(facts),
+            sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
+            stage_jobs=stage_jobs,
+            progress=tools.follow(key, stage_jobs),
+            adapter_configs=self._adapter_configs(facts),
+            isvc=isvc,
+            deployment=deployment,
+            predictor_pods=pods,
+            pods=self._ask_servers(key, service, pods),
+            config_maps=tuple(tools.owned(CONFIG_MAP, service)),
+            pool_nodes=self._pool_nodes(facts),
+            refusal=refusal[1] if refusal[0] == uid_of(service) else "",
+        )
+
+    def _caches(self, facts: ServiceSeen) -> tuple[Json, ...]:
+        """Caches of the namespace for the same profile or template (or the service's overlay of it)."""
+        tools, pipeline = self._tools, facts.pipeline
+        kind = cache_kind(pipeline.kind)
+        found: dict[str, Json] = {}
+        for reference in (pipeline.profile, pipeline.template, pipeline.model):
+            if not isinstance(reference, Resolved):
+                continue
+            for cache in tools.informers[kind].by_index("origin", word(facts.new, reference.name)):
+                scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
+                if scope == reference.scope:
+                    found[name_of(cache)] = cache
+        for overlay in tools.informers[AIM_PROFILE].by_index("owner", uid_of(facts.new)):
+            for cache in tools.informers[kind].by_index("origin", word(overlay, name_of(overlay))):
+                found[name_of(cache)] = cache
+        return tuple(found[name] for name in sorted(found))
+
+    def _disk_claim(self, facts: ServiceSeen) -> Json | None:
+        if not facts.base.known:
+            return None
+        name = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim")
+        return self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace_of(facts.new), name)
+
+    def _adapter_configs(self, facts: ServiceSeen) -> dict[str, Json]:
+        """The merged RuntimeConfig of each adapter: the one it names, else the service's."""
+        configs: dict[str, Json] = {}
+        for name, artifact in facts.artifacts.items():
+            if artifact is None or isinstance(artifact, Unreadable):
+                continue
+            named = text(artifact, "spec", "runtimeConfigName") or runtime_config_name(facts.new)
+            configs[name] = resolve_runtime_config(self._tools.world, namespace_of(facts.new), named).spec
+        return configs
+
+    def _predictor_pods(self, namespace: str, isvc: str | None) -> tuple[Json, ...]:
+        pods = self._tools.informers[POD].by_index("isvc", f"{namespace}/{isvc}")
+        return tuple(pod for pod in pods if text(pod, "metadata", "labels", LABEL_ISVC) == isvc)
+
+    def _ask_servers(self, key: Key, service: Json, pods: Sequence[Json]) -> tuple[ServerPod, ...]:
+        """Return the ready pods with what their servers list; ask them from now on, more often while news is due."""
+        ready = [(pod, since) for pod in pods if (since := _ready_since(pod)) and not terminating(pod)]
+        expected = uses_adapters(service) or bool(items(service, "status", "adapters"))
+        interval = self._interval(service)
+        questions = {
+            uid_of(pod): Question(f"http://{url_host(address)}:{PORT}/v1/models", interval)
+            for pod, _ in ready
+            if expected and (address := text(pod, "status", "podIP"))
+        }
+        self._servers.want(key, questions)
+        return tuple(
+            ServerPod(name_of(pod), parse_timestamp(since), self._servers.answer(uid_of(pod))) for pod, since in ready
+        )
+
+    def _interval(self, service: Json) -> float:
+        states = {text(entry, "state") for entry in items(service, "status", "adapters")}
+        if states <= _SETTLED:
+            return _CALM_INTERVAL
+        return max(1.0, min(_CALM_INTERVAL, self._tools.settings.refresh_interval.total_seconds() / 5))
+
+    def _pool_nodes(self, facts: ServiceSeen) -> int | None:
+        """How many nodes offer the accelerator; None when nodes are not watched or none is asked for."""
+        nodes = self._tools.informers.get(NODE)
+        if nodes is None or not nodes.synced.is_set():
+            return None
+        plan = make_plan(facts.pipeline, facts.new)
+        if plan is None or plan.accelerator_model is None or not plan.gpus:
+            return None
+        terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
+        return sum(1 for node in nodes.items() if node_matches(mapping(node, "metadata", "labels"), terms))
+
+
+def _ready_since(pod: Json) -> str | None:
+    """When the pod became ready, None while it is not."""
+    for condition in items(pod, "status", "conditions"):
+        if dig(condition, "type") == "Ready" and dig(condition, "status") == "True":
+            return text(condition, "lastTransitionTime") or text(pod, "metadata", "creationTimestamp")
+    return None

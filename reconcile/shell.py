@@ -1,0 +1,107 @@
+"""Carries out decisions: writes what differs from the caches, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from api.kinds import Kind
+from api.view import Json, mapping, name_of, namespace_of
+from reconcile.client import Client
+from reconcile.decision import Decision, EventNote
+from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
+from reconcile.informer import Informer
+from reconcile.objects import agrees, merge_patch
+
+log = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """Takes events; never blocks."""
+
+    def record(self, obj: dict[str, Any], type_: str, reason: str, message: str) -> None:
+        """Note an event about an object."""
+        ...
+
+
+class ApplyRefusedError(Exception):
+    """The API server refused an object of ours for what it says; the message is meant for the status."""
+
+    def __init__(self, kind: Kind, name: str, message: str) -> None:
+        super().__init__(f"{kind.kind} {name}: {message}")
+        self.kind = kind
+        self.message = message
+
+
+class Shell:
+    """Writes decisions through a (guarded) client; informers see each write at once."""
+
+    def __init__(self, client: Client, informers: Mapping[Kind, Informer], recorder: Recorder) -> None:
+        self._client = client
+        self._informers = informers
+        self._recorder = recorder
+
+    async def carry_out(self, kind: Kind, obj: Json, decision: Decision) -> timedelta | None:
+        """Carry out a decision about `obj`; returns when to look again.
+
+        Status is stored although an apply was refused, so that the refusal can be told; deletions come last.
+        Raises: ApplyRefusedError after the status was stored; Transient errors of `reconcile.errors`.
+        """
+        refused: ApplyRefusedError | None = None
+        for wanted_kind, wanted in decision.apply:
+            try:
+                await self._apply(wanted_kind, wanted)
+            except (Denied, Invalid, MalformedApply) as error:
+                refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
+        for wanted_kind, wanted in decision.create:
+            try:
+                await self.create(wanted_kind, wanted)
+            except (Denied, Invalid, MalformedApply) as error:
+                refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
+        await self._store_status(kind, obj, decision.status)
+        for deletion in decision.delete:
+            try:
+                await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
+            except Conflict:  # another object of that name by now: not ours to delete
+                log.debug("not deleted, it is another object by now", extra={"object": deletion.name})
+        for event in decision.events:
+            self.tell(obj, event)
+        if refused is not None:
+            raise refused
+        return decision.recheck_after
+
+    def tell(self, obj: Json, event: EventNote) -> None:
+        """Record an event on an object."""
+        self._recorder.record(dict(obj), event.type, event.reason, event.message)
+
+    def _live(self, kind: Kind, obj: Json) -> Json | None:
+        informer = self._informers.get(kind)
+        return informer.get(namespace_of(obj) if kind.namespaced else "", name_of(obj)) if informer else None
+
+    def _observed(self, kind: Kind, stored: dict[str, Any]) -> None:
+        if informer := self._informers.get(kind):
+            informer.observe_write(stored)
+
+    async def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
+        if agrees(kind, self._live(kind, wanted), wanted):
+            return
+        self._observed(kind, await self._client.apply(kind, dict(wanted)))
+
+    async def create(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
+        """Create an object unless it exists; one that exists is left as it is."""
+        if self._live(kind, wanted) is not None:
+            return
+        try:
+            self._observed(kind, await self._client.create(kind, dict(wanted)))
+        except AlreadyExists:  # the cache is behind; the watch tells soon
+            log.debug("exists already", extra={"object": name_of(wanted)})
+
+    async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any]) -> None:
+        patch = merge_patch(mapping(obj, "status"), status)
+        if not patch:
+            return
+        body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}
+        namespace = namespace_of(obj) if kind.namespaced else None
+        self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body))
