@@ -39,6 +39,7 @@ class Reconciler:
 
 def make_reconciler(
     client: Client,
+    *,
     informers: Mapping[Kind, Informer],
     world: CachedWorld,
     recorder: Recorder,
