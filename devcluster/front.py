@@ -45,7 +45,12 @@ def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool,
     ours, theirs = socket.socketpair()
     with ours:
         _start_guard(layout, options, theirs, lock)
-        return _listen(ours, layout, out)
+        try:
+            return _listen(ours, layout, out)
+        except KeyboardInterrupt:
+            out.write("interrupted: stopping what was started\n")
+    _wait_stopped(layout, _STOP_S)  # the closed socket tells the supervisor
+    return 130
 
 
 def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: int) -> None:

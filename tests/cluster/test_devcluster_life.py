@@ -159,7 +159,7 @@ def test_a_killed_supervisor_leaves_nothing(folder: Path, victim: str) -> None:
     for name in ("guard", "supervisor"):
         if victim in (name, "both"):
             os.kill(state[name], signal.SIGKILL)
-    assert until(lambda: processes_of(folder) == {}), processes_of(folder)
+    assert until(lambda: processes_of(folder) == {} and not is_running(Layout(folder))), processes_of(folder)
     with pytest.raises(NotRunningError):
         gather(folder)
     up(folder)
@@ -239,3 +239,17 @@ def test_the_programs_belong_to_the_supervisor_and_it_to_the_guard(running: Path
     state = read_state(Layout(running))
     below = descendants(state["guard"])
     assert set(state["processes"].values()) <= set(below)
+
+
+def test_an_interrupted_up_stops_what_it_started_and_says_so(folder: Path) -> None:
+    front = subprocess.Popen(
+        (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder), "--control-plane-only"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert until(lambda: (folder / "logs" / "kube-apiserver.log").exists())
+    front.send_signal(signal.SIGINT)
+    said, _ = front.communicate(timeout=60)
+    assert front.returncode == 130
+    assert "interrupted" in said
+    assert processes_of(folder) == {}
