@@ -247,7 +247,7 @@ def test_an_interrupted_up_stops_what_it_started_and_says_so(folder: Path) -> No
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert until(lambda: (folder / "logs" / "kube-apiserver.log").exists())
+    assert until((folder / "logs" / "kube-apiserver.log").exists)
     front.send_signal(signal.SIGINT)
     said, _ = front.communicate(timeout=60)
     assert front.returncode == 130
