@@ -63,7 +63,7 @@ def fetch(fetcher: Fetcher) -> JobResult:
     if spec.measure:
         listing = _list_wanted(fetcher, fetcher.open_source())
         return _result("ModelMeasured", f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision)
-    if (done := _find_fetched(fetcher)) is not None:
+    if (done := _find_fetched(fetcher)) is not None and not _leftovers(fetcher):
         return _result("ModelFetched", "it is there already", done.size_bytes, done.digest, done.revision)
     fs = fetcher.fs
     for folder in (fetcher.ours, fetcher.ours / "staging", fetcher.ours / "aside"):
@@ -126,17 +126,22 @@ def _place(fetcher: Fetcher, ready: Path, done: Fetched) -> None:
     if is_directory(target):
         fs.rename(target, fetcher.ours / "aside" / scratch_name("replaced", unique=unique()))
         fs.sync_directory(target.parent)
-    save(fs, fetcher.marker, done)
+    save(fs, fetcher.marker, done, fetcher.ours / "staging")
     fs.rename(ready, target)
     fs.sync_directory(target.parent)
     fs.sync_directory(cache)
 
 
+def _leftovers(fetcher: Fetcher) -> list[Path]:
+    """What a kill left behind. Raises: OSError."""
+    folders = (fetcher.ours / "staging", fetcher.ours / "aside")
+    return [folder / name for folder in folders for name in list_names(folder)]
+
+
 def _clean(fetcher: Fetcher) -> None:
     """Remove all scratch: the lock is held and the model is in place. Raises: OSError."""
-    for name in ("staging", "aside"):
-        for entry in list_names(fetcher.ours / name):
-            fetcher.fs.remove_tree(fetcher.ours / name / entry)
+    for path in _leftovers(fetcher):
+        fetcher.fs.remove_tree(path)
 
 
 def _result(reason: str, message: str, size: int, digest: str | None = None, revision: str | None = None) -> JobResult:

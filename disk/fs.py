@@ -171,9 +171,12 @@ class Fs:
         with self._operation("fsync", path):
             _fsync(fd)
 
-    def write_record(self, path: Path, record: object) -> None:
-        """Replace a JSON file as a whole and durably: a reader sees the old or the new one. Raises: OSError."""
-        temporary = path.with_name(f".{path.name[:180]}.{secrets.token_hex(4)}.tmp")
+    def write_record(self, path: Path, record: object, scratch: Path) -> None:
+        """Replace a JSON file as a whole and durably: a reader sees the old or the new one.
+
+        `scratch`: a folder of the same file system, cleaned by others after a crash. Raises: OSError.
+        """
+        temporary = scratch / f"record--{path.name[:100]}--{unique()}"
         fd = self.open_for_writing(temporary)
         try:
             self.write_at(fd, orjson.dumps(record, option=orjson.OPT_INDENT_2), 0, temporary)

@@ -147,21 +147,17 @@ def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
 
 
 def _reap_records(sweep: _Sweep) -> None:
-    """Remove what is remembered of services that have no subtree, and half-written records."""
+    """Remove what is remembered of services that have no subtree."""
     layout = sweep.layout
-    gone = [layout.root / name for name in list_names(layout.root) if name.endswith(".tmp")]
-    for name in list_names(layout.done_root):
-        if name not in sweep.spec.live and not is_directory(layout.root / name):
-            gone.append(layout.done_root / name)
-        else:
-            gone += [layout.done_root / name / one for one in list_names(layout.done_root / name) if one[0] == "."]
-    for name in list_names(layout.declared_root):
-        uid = name.removesuffix(".json")
-        if name.startswith(".") or (uid not in sweep.spec.live and not is_directory(layout.root / uid)):
-            gone.append(layout.declared_root / name)
-    gone += [layout.sources / name for name in list_names(layout.sources) if name.startswith(".")]
+    done = [layout.done_root / name for name in list_names(layout.done_root)]
+    declared = [layout.declared_root / name for name in list_names(layout.declared_root)]
+    gone = [path for path in done + declared if _is_forgotten(sweep, path.name.removesuffix(".json"))]
     for path in gone:
         sweep.attempt(lambda path=path: _remove_if_old(sweep, path), path.name)  # type: ignore[misc]
+
+
+def _is_forgotten(sweep: _Sweep, service_uid: str) -> bool:
+    return service_uid not in sweep.spec.live and not is_directory(sweep.layout.root / service_uid)
 
 
 def _remove_if_old(sweep: _Sweep, path: Path) -> None:
@@ -178,7 +174,7 @@ def _reap_store(sweep: _Sweep) -> None:
             sweep.attempt(lambda name=name: _reap_content(sweep, name), f".store/{name}")  # type: ignore[misc]
     for name in list_names(layout.sources):
         path = layout.sources / name
-        if not name.startswith(".") and not _leads_somewhere(layout, path):
+        if not _leads_somewhere(layout, path):
             sweep.attempt(lambda path=path: _remove_if_old(sweep, path), path.name)  # type: ignore[misc]
 
 

@@ -106,9 +106,9 @@ def load(kind: type[_R], path: Path) -> _R | None:
         return None
 
 
-def save(fs: Fs, path: Path, record: Record) -> None:
-    """Write a record durably. Raises: OSError."""
-    fs.write_record(path, record.model_dump())
+def save(fs: Fs, path: Path, record: Record, scratch: Path) -> None:
+    """Write a record durably, by way of a scratch folder. Raises: OSError."""
+    fs.write_record(path, record.model_dump(), scratch)
 
 
 def claim_disk(fs: Fs, layout: Layout) -> None:
@@ -118,7 +118,8 @@ def claim_disk(fs: Fs, layout: Layout) -> None:
     """
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
-        save(fs, layout.marker, DiskMarker())
+        fs.ensure_directory(layout.staging)
+        save(fs, layout.marker, DiskMarker(), layout.staging)
     for name in OUR_FOLDERS:
         fs.ensure_directory(layout.root / name)
 

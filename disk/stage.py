@@ -265,7 +265,7 @@ def _swap_in(fs: Fs, layout: Layout, spec: StageSpec, ready: Path, live: Path) -
 
 def _record(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> None:
     fs.ensure_directory(layout.done_folder(spec.service_uid))
-    save(fs, layout.done(spec.service_uid, spec.path), done)
+    save(fs, layout.done(spec.service_uid, spec.path), done, layout.staging)
 
 
 def _recheck(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> None:

@@ -44,7 +44,7 @@ def put(fs: Fs, layout: Layout, *, listing_key: str, files: list[StoredFile], re
         _move_in(fs, layout, download, entry)
     else:
         keep_young(fs, layout, digest)
-    save(fs, layout.source_index(listing_key), SourceIndex(digest=digest))
+    save(fs, layout.source_index(listing_key), SourceIndex(digest=digest), layout.staging)
     fs.remove_tree(download)  # gone already, but for a content that was stored before
     return entry
 
@@ -53,7 +53,7 @@ def _move_in(fs: Fs, layout: Layout, download: Path, entry: Entry) -> None:
     """Rename the download's folder into the store: until then a kill leaves a download that can be taken up."""
     target = layout.stored(entry.digest)
     fs.remove_tree(download / "part")
-    save(fs, download / "entry.json", entry)
+    save(fs, download / "entry.json", entry, layout.staging)
     try:
         fs.rename(download, target)
     except OSError as error:

@@ -57,7 +57,7 @@ def _remember(fs: Fs, layout: Layout, spec: SyncSpec, known: Declared | None) ->
         created_at=known.created_at if known is not None else now(),
     )
     if record != known:
-        save(fs, layout.declared(spec.service_uid), record)
+        save(fs, layout.declared(spec.service_uid), record, layout.staging)
 
 
 def _move_undeclared(fs: Fs, layout: Layout, spec: SyncSpec) -> tuple[list[tuple[str, Path]], list[DiskFailure]]:
