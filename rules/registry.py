@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
 from api.errors import FieldWarning
@@ -118,6 +119,6 @@ def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWar
                     findings.append(output)
                 else:
                     warnings.append(output)
-        except Exception as error:
-            failures.append(Failure(entry.name, f"{type(error).__name__}: {error}"))
+        except Exception:
+            failures.append(Failure(entry.name, format_exc(), blocks=not entry.warns))
     return findings, warnings, failures

@@ -35,10 +35,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rule that raised: its name and the exception's text, for the log only."""
+    """A rule that raised: its name and the traceback, for the log only. A broken warning refuses nobody."""
 
     rule: str
     text: str
+    blocks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ class Verdict:
     @property
     def allowed(self) -> bool:
         """Whether nothing speaks against the object."""
-        return not self.findings and not self.failures
+        return not self.findings and not self.blocked
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a rule that may refuse could not be asked."""
+        return any(failure.blocks for failure in self.failures)
 
     @property
     def errors(self) -> list[FieldError]:

@@ -1,0 +1,94 @@
+"""How a verdict is spoken: AdmissionReview answers as bytes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from api.errors import FieldError
+from api.kinds import AIM_GROUP
+from api.view import text
+from rules.verdict import Verdict
+from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
+
+MOST_CAUSES = 200
+"""More errors than anybody reads; the rest is counted."""
+
+_ALLOWED_HEAD = (
+    b'{"apiVersion":"' + REVIEW_VERSION.encode() + b'","kind":"' + REVIEW_KIND.encode() + b'","response":{"uid":'
+)
+
+
+def allowed(uid: str, warnings: Sequence[str] = (), patch: str | None = None) -> bytes:
+    """Return an answer that admits; `patch` is a JSON patch in base64."""
+    body = _ALLOWED_HEAD + orjson.dumps(uid) + b',"allowed":true'
+    if warnings:
+        body += b',"warnings":' + orjson.dumps(list(warnings))
+    if patch is not None:
+        body += b',"patchType":"JSONPatch","patch":' + orjson.dumps(patch)
+    return body + b"}}"
+
+
+def refused(review: Review, verdict: Verdict, reference: str = "") -> bytes:
+    """Return an answer that refuses, as the API server answers its own validation.
+
+    Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a rule of ours
+    broke: what the others found is among the causes.
+    Source: contract, section 10; k8s.io/apimachinery `errors.NewInvalid`.
+    """
+    errors = verdict.errors
+    kind, name = (review.kind.kind if review.kind else ""), object_name(review)
+    causes = [_cause(error) for error in errors[:MOST_CAUSES]]
+    if len(errors) > MOST_CAUSES:
+        causes.append(
+            {"reason": "FieldValueInvalid", "message": f"{len(errors) - MOST_CAUSES} more errors", "field": ""}
+        )
+    told = [str(error) for error in errors[:MOST_CAUSES]]
+    summary = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    message = f'{kind}.{AIM_GROUP} "{name}" is invalid: {summary}'
+    code, reason = 422, "Invalid"
+    if verdict.blocked:
+        code, reason = 500, "InternalError"
+        internal = f"a check of aim-adapters failed; its log has the cause under reference {reference}"
+        causes.append({"reason": "InternalError", "message": internal, "field": ""})
+        message = f"{internal}; besides: {message}" if told else internal
+    details = {"name": name, "group": AIM_GROUP, "kind": kind, "causes": causes}
+    return _answer(
+        review.uid,
+        {
+            "status": {
+                "status": "Failure",
+                "message": message,
+                "reason": reason,
+                "code": code,
+                "details": details,
+            },
+            **({"warnings": warnings} if (warnings := verdict.warning_texts) else {}),
+        },
+    )
+
+
+def failed(uid: str, code: int, reason: str, message: str) -> bytes:
+    """Return an answer that refuses for a reason that is not in the object: a bad body, overload, a fault of ours."""
+    return _answer(uid, {"status": {"status": "Failure", "message": message, "reason": reason, "code": code}})
+
+
+def object_name(review: Review) -> str:
+    """Return the name to show: the object's, or what its name will be generated from."""
+    return text(review.new, "metadata", "name") or review.name or text(review.new, "metadata", "generateName") or ""
+
+
+def _cause(error: FieldError) -> dict[str, str]:
+    return {"reason": str(error.cause), "message": error.message, "field": error.path}
+
+
+def _answer(uid: str, response: dict[str, Any]) -> bytes:
+    return orjson.dumps(
+        {
+            "apiVersion": REVIEW_VERSION,
+            "kind": REVIEW_KIND,
+            "response": {"uid": uid, "allowed": False, **response},
+        }
+    )

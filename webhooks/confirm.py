@@ -1,0 +1,107 @@
+"""A refusal that rests on another object is confirmed by reading that object live: a cache may be behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from api.errors import FieldWarning
+from api.view import Json
+from rules.resolve import Ref
+from rules.verdict import Finding, Verdict
+from rules.world import Address, OverlayWorld, World, address
+
+log = logging.getLogger(__name__)
+
+_MOST_ROUNDS = 3
+"""A fresh object may lead to others (another profile, another base); after so many looks the rest is not confirmed."""
+_MOST_AT_ONCE = 16
+_UNCONFIRMED_WEIGHT = 1
+
+Judge = Callable[[World], Verdict]
+
+
+class ConfirmReader(Protocol):
+    """Reads single objects from the API server, past every cache."""
+
+    async def read(self, ref: Ref) -> Json | None:
+        """Return the object, None if it does not exist. Raises anything if it cannot be told."""
+        ...
+
+
+async def confirm(
+    judge: Judge, verdict: Verdict, world: World, reader: ConfirmReader, budget_seconds: float
+) -> Verdict:
+    """Return the verdict over the world as it is now.
+
+    Findings that rest on an object which could not be read in time become warnings: the reconciler judges them later.
+    Args: `judge` gives the verdict for a world; `budget_seconds` bounds all reads together.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + budget_seconds
+    fresh: dict[Address, Json | None] = {}
+    for _ in range(_MOST_ROUNDS):
+        wanted = {ref for ref in _rests_on(verdict.findings) if _key(ref) not in fresh}
+        left = deadline - loop.time()
+        if not wanted or left <= 0:
+            break
+        read = await _read_all(reader, wanted, left)
+        fresh.update(read)
+        verdict = judge(OverlayWorld(world, fresh))
+        if len(read) < len(wanted):
+            break
+    return _without_unconfirmed(verdict, fresh)
+
+
+def needs_confirmation(verdict: Verdict) -> bool:
+    """Whether a refusal rests on anything but the manifest."""
+    return any(finding.rests_on for finding in verdict.findings)
+
+
+def _rests_on(findings: Iterable[Finding]) -> set[Ref]:
+    return {ref for finding in findings for ref in finding.rests_on}
+
+
+def _key(ref: Ref) -> Address:
+    return address(ref.kind, ref.namespace, ref.name)
+
+
+async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> dict[Address, Json | None]:
+    """Read in parallel what can be read in time; what failed is not in the result."""
+    gate = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def read(ref: Ref) -> Json | None:
+        async with gate:
+            return await reader.read(ref)
+
+    tasks = {asyncio.create_task(read(ref)): ref for ref in refs}
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=seconds)
+    finally:
+        late = [task for task in tasks if not task.done()]
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    found: dict[Address, Json | None] = {}
+    for task in done:
+        error = task.exception()
+        if error is None:
+            found[_key(tasks[task])] = task.result()
+        else:
+            log.info("live read failed", extra={"ref": str(_key(tasks[task])), "error": type(error).__name__})
+    return found
+
+
+def _without_unconfirmed(verdict: Verdict, fresh: dict[Address, Json | None]) -> Verdict:
+    kept: list[Finding] = []
+    warnings = list(verdict.warnings)
+    for finding in verdict.findings:
+        if all(_key(ref) in fresh for ref in finding.rests_on):
+            kept.append(finding)
+        else:
+            error = finding.error
+            detail = f"could not be confirmed now and is judged again later: {error.detail}"
+            warnings.append(FieldWarning(error.path, error.reason, detail, _UNCONFIRMED_WEIGHT))
+    return Verdict(tuple(kept), tuple(warnings), verdict.failures)

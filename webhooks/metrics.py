@@ -1,0 +1,67 @@
+"""Counters of admission. Children of labels are looked up once: a label look-up costs more than the count."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class AdmissionMetrics:
+    """What admission counts; one set per registry."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Register in the given registry, or in one of their own."""
+        registry = registry or CollectorRegistry()
+        self.registry = registry
+        self._reviews = Counter(
+            "aim_adapters_admission_reviews_total",
+            "Reviews answered, by webhook, kind, operation and verdict (allowed, refused, failed)",
+            ["webhook", "kind", "operation", "verdict"],
+            registry=registry,
+        )
+        self._rules = Counter(
+            "aim_adapters_admission_rule_total",
+            "What rules said, by reason and effect (refused, warned)",
+            ["reason", "effect"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "aim_adapters_admission_seconds",
+            "Time from the whole body to the answer",
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._confirmations = Counter(
+            "aim_adapters_admission_confirmations_total",
+            "Refusals that rest on another object, by what the live read made of them (confirmed, withdrawn)",
+            ["outcome"],
+            registry=registry,
+        )
+        self._turned_away = Counter(
+            "aim_adapters_admission_turned_away_total",
+            "Requests answered without a look (overload, too_large, malformed, late, crashed)",
+            ["why"],
+            registry=registry,
+        )
+        self.in_flight = Gauge("aim_adapters_admission_in_flight", "Reviews being judged", registry=registry)
+        self._review = lru_cache(maxsize=512)(self._reviews.labels)
+        self._rule = lru_cache(maxsize=512)(self._rules.labels)
+
+    def review(self, webhook: str, kind: str, operation: str, verdict: str) -> None:
+        """Count one answered review."""
+        self._review(webhook, kind, operation, verdict).inc()
+
+    def rule(self, reason: str, effect: str) -> None:
+        """Count one thing said."""
+        self._rule(reason, effect).inc()
+
+    def confirmation(self, outcome: str) -> None:
+        """Count one refusal that was confirmed or withdrawn."""
+        self._confirmations.labels(outcome).inc()
+
+    def turned_away(self, why: str) -> None:
+        """Count one request that was not looked at."""
+        self._turned_away.labels(why).inc()

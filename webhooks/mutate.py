@@ -1,0 +1,39 @@
+"""What admission fills in: only what a schema default cannot say. Pure and idempotent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import orjson
+
+from api.kinds import AIM_ARTIFACT, Kind
+from api.names import MODEL_ID_PATTERN
+from api.source_uri import source_model_id
+from api.view import Json, dig, is_adapter, terminating
+
+Operation = dict[str, Any]  # an RFC 6902 operation
+
+_MODEL_ID = re.compile(MODEL_ID_PATTERN)
+
+
+def mutate(kind: Kind, obj: Json) -> list[Operation]:
+    """Return the JSON patch for an object: `modelId` of a model artifact from its `hf://` source, revision cut off.
+
+    Model sources in lists keep what the user wrote: readers derive the id, and lists of users are never touched.
+    An object on its way out stays as it is. Source: contract, sections 10 (mutation) and 11.
+    """
+    if kind.kind != AIM_ARTIFACT.kind or is_adapter(obj) or terminating(obj):
+        return []
+    if dig(obj, "spec", "modelId") is not None:
+        return []
+    implied = source_model_id(dig(obj, "spec", "sourceUri"))
+    if implied is None or not _MODEL_ID.fullmatch(implied):  # the schema would refuse what we filled in
+        return []
+    return [{"op": "add", "path": "/spec/modelId", "value": implied}]
+
+
+def encode(patch: list[Operation]) -> str:
+    """Return a patch as the answer carries it."""
+    return base64.b64encode(orjson.dumps(patch)).decode()

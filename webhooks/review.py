@@ -1,0 +1,120 @@
+"""The envelope: what a body must be to be a review, and what of it is read. Pure; total over any bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from api.kinds import AIM_GROUP, Kind
+from api.view import Json
+from rules.world import KIND_BY_NAME
+
+REVIEW_VERSION = "admission.k8s.io/v1"
+REVIEW_KIND = "AdmissionReview"
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A body that is no review: `uid` is echoed where there is one."""
+
+    detail: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One admission request, as far as it is read.
+
+    `kind` is None for kinds without rules; `version` is the version that the user wrote (requestKind).
+    """
+
+    uid: str
+    kind: Kind | None
+    kind_words: str  # as the request spells it: for messages
+    version: str
+    operation: str
+    subresource: str
+    dry_run: bool
+    namespace: str
+    name: str
+    new: Json | None
+    old: Json | None
+
+    @property
+    def judged(self) -> bool:
+        """Whether rules are asked at all: our kinds, created or updated, the main resource."""
+        return (
+            self.kind is not None
+            and not self.subresource
+            and self.operation in ("CREATE", "UPDATE")
+            and self.new is not None
+        )
+
+
+def parse_review(body: bytes | bytearray) -> Review | Malformed:
+    """Read a body as an AdmissionReview of version v1."""
+    try:
+        envelope = orjson.loads(body)
+    except (orjson.JSONDecodeError, RecursionError):
+        return Malformed("the body is not JSON")
+    if not isinstance(envelope, dict):
+        return Malformed("the body is not a JSON object")
+    request = envelope.get("request")
+    request = request if isinstance(request, dict) else {}
+    uid = _text(request, "uid")
+    if envelope.get("kind") != REVIEW_KIND:
+        return Malformed(f"the body is not an {REVIEW_KIND}", uid)
+    if envelope.get("apiVersion") != REVIEW_VERSION:
+        return Malformed(f"only {REVIEW_VERSION} reviews are answered: set admissionReviewVersions: [v1]", uid)
+    if not uid:
+        return Malformed("the review has no request.uid")
+    return _review(uid, request)
+
+
+def _review(uid: str, request: dict[str, Any]) -> Review | Malformed:
+    kind_field, written = _mapping(request, "kind"), _mapping(request, "requestKind")
+    name_of_kind, group = _text(kind_field, "kind"), _text(kind_field, "group")
+    operation = _text(request, "operation")
+    new, old = request.get("object"), request.get("oldObject")
+    if operation in ("CREATE", "UPDATE") and not isinstance(new, dict):
+        return Malformed("the review has no request.object", uid)
+    if operation == "UPDATE" and not isinstance(old, dict):
+        return Malformed("the review of an update has no request.oldObject", uid)
+    return Review(
+        uid=uid,
+        kind=KIND_BY_NAME.get(name_of_kind) if group == AIM_GROUP else None,
+        kind_words=f"{group or 'core'}/{name_of_kind or '?'}"[:100],
+        version=_text(written, "version") or _text(kind_field, "version"),
+        operation=operation,
+        subresource=_text(request, "subResource"),
+        dry_run=request.get("dryRun") is True,
+        namespace=_text(request, "namespace"),
+        name=_text(request, "name"),
+        new=_with_place(new, request) if isinstance(new, dict) else None,
+        old=old if isinstance(old, dict) and operation == "UPDATE" else None,
+    )
+
+
+def _with_place(obj: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Return the object with the namespace and name of the request where it lacks them (generated names stay open)."""
+    metadata = obj.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    missing = {
+        key: value
+        for key in ("namespace", "name")
+        if not metadata.get(key) and isinstance(value := request.get(key), str) and value
+    }
+    return {**obj, "metadata": {**metadata, **missing}} if missing else obj
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = holder.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str:
+    value = holder.get(key)
+    return value if isinstance(value, str) else ""
