@@ -1,0 +1,96 @@
+"""Who knows whom: the informers, the controllers over them, and the admission application over the same caches.
+
+This is the one list to extend when a kind comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from api.kinds import AIM_KINDS
+from api.view import Json
+from app.servers import AsgiApp
+from app.settings import Settings
+from reconcile.cache import Key
+from reconcile.client import Client
+from reconcile.engine import Controller
+from reconcile.events import EventRecorder
+from reconcile.informer import Informer
+from reconcile.informers import CachedWorld, make_informers
+from reconcile.manager import CONTROLLERS, make_reconciler
+from rules.resolve import Ref
+from webhooks.routes import AdmissionSettings, create_app
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the process offers to those who are wired.
+
+    `client` reads and writes always; `writer` shares its connections and writes only while the lease is held.
+    """
+
+    settings: Settings
+    client: Client
+    writer: Client
+    recorder: EventRecorder
+    wake: Callable[[str, Key], None]  # (controller, key): ask the engine for a pass
+
+    def namespaces(self) -> tuple[str, ...] | None:
+        """Return the namespaces to look at, None for all: an informer's argument."""
+        return self.settings.namespaces or None
+
+
+@dataclass(slots=True)
+class Wiring:
+    """What the process runs.
+
+    `informers` run always, those of the controllers need not be listed; `admission_informers` must be filled before
+    this process is ready; `jobs` run beside (pollers), each until cancelled.
+    """
+
+    controllers: list[Controller] = field(default_factory=list)
+    informers: list[Informer] = field(default_factory=list)
+    admission_informers: list[Informer] = field(default_factory=list)
+    admission: AsgiApp | None = None
+    jobs: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+
+def wire(parts: Parts) -> Wiring:
+    """Return all that runs under these settings."""
+    settings = parts.settings
+    informers = make_informers(parts.client, namespaces=parts.namespaces(), reconciling=settings.reconciler)
+    world = CachedWorld(informers)
+    wiring = Wiring(informers=list(informers.values()))
+    if settings.admission:
+        wiring.admission_informers = [informers[kind] for kind in AIM_KINDS]
+        wiring.admission = create_app(world, LiveReader(parts.client), _admission(settings))
+    if settings.reconciler:
+        reconciler = make_reconciler(
+            parts.writer,
+            informers=informers,
+            world=world,
+            recorder=parts.recorder,
+            settings=settings.reconcile_settings(),
+            wake=parts.wake,
+            selected=CONTROLLERS if "*" in settings.controllers else settings.controllers,
+        )
+        wiring.controllers = list(reconciler.controllers)
+        wiring.jobs.append(reconciler.poll)
+    return wiring
+
+
+def _admission(settings: Settings) -> AdmissionSettings:
+    rollout = f"maxSurge {settings.max_surge}, maxUnavailable {settings.max_unavailable}"
+    return AdmissionSettings(admission_only=not settings.reconciler, rollout=rollout)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReader:
+    """Reads objects from the API server, to confirm a refusal that rests on them."""
+
+    client: Client
+
+    async def read(self, ref: Ref) -> Json | None:
+        """Return the object as it is stored now, None when it does not exist. Raises: errors of `reconcile.errors`."""
+        return await self.client.find(ref.kind, ref.namespace, ref.name)
