@@ -217,6 +217,7 @@ class Client:
         namespace: str | None = None,
         *,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         timeout_seconds: int = 300,
         silence: float = WATCH_SILENCE,
         opened: Callable[[], None] | None = None,
@@ -234,6 +235,8 @@ class Client:
         }
         if label_selector:
             query["labelSelector"] = label_selector
+        if field_selector:
+            query["fieldSelector"] = field_selector
         url = self._url(f"{kind.path(namespace)}?{urlencode(query)}")
         response = await self._open_watch(url, kind, silence)
         try:

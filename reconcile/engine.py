@@ -179,26 +179,32 @@ class Engine:
             queue.add_after(key, after)
 
     async def run(self) -> None:
-        """Run informers and, while leading, controllers; until cancelled or `stop` was called and all work is done."""
+        """Run informers and, while leading, controllers; until cancelled, or `stop` was called and all work is done."""
         async with asyncio.TaskGroup() as group:
-            feeds = [group.create_task(informer.run()) for informer in self._informers]
+            feeding = group.create_task(self.run_informers())
             try:
-                await self._lead_again_and_again()
+                await self.run_controllers()
             finally:
-                for feed in feeds:
-                    feed.cancel()
+                feeding.cancel()
 
-    def stop(self) -> None:
-        """Start no more passes, finish those in flight, then return from `run`."""
-        self._stopping.set()
+    async def run_informers(self) -> None:
+        """Run all informers until cancelled: admission reads them also while controllers have ended."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run(), name=f"informer {informer.kind.plural}")
 
-    async def _lead_again_and_again(self) -> None:
+    async def run_controllers(self) -> None:
+        """Run controllers whenever this process leads; until cancelled, or `stop` was called and all work is done."""
         while not self._stopping.is_set():
             if not await self._unless_stopping(self._leadership.wait_held()):
                 return
             settled = asyncio.gather(*(w.informer.settled.wait() for c in self._controllers for w in c.watches))
             if await self._unless_stopping(settled):
                 await self._lead()
+
+    def stop(self) -> None:
+        """Start no more passes, finish those in flight, then return from `run_controllers`."""
+        self._stopping.set()
 
     async def _lead(self) -> None:
         """Run all workers until leadership is lost (they are cancelled: writes are blocked anyway) or we stop."""

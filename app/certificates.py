@@ -1,0 +1,187 @@
+"""Connects `certs` to the cluster: our Secret, our webhook configurations, our Service, through the client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, SERVICE, VALIDATING_WEBHOOK_CONFIGURATION, Kind
+from app.settings import Settings
+from certs.mounted import MountedCertificate
+from certs.serve import ServingCertificate
+from certs.store import Lives, SelfManaged, Unavailable
+from reconcile.client import Client
+from reconcile.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+NAMES_SECONDS = 300.0  # the Service is read again so often: its address hardly ever changes
+WATCH_PAUSE_SECONDS = 5.0  # after a watch of a configuration broke; the poll covers the time
+
+
+class CertificateCluster:
+    """What `certs.store` asks of the API server, in its words. Every failure is `Unavailable`."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client, self._settings = client, settings
+        self._namespace = settings.own_namespace()
+        self._changed = asyncio.Event()
+        self._names: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
+
+    async def fetch_secret(self) -> Json | None:
+        """Return our Secret, or None."""
+        async with _unavailable("the Secret could not be read"):
+            return await self._client.find(SECRET, self._namespace, self._settings.certificate_secret)
+
+    async def create_secret(self, data: dict[str, bytes]) -> bool:
+        """Create our Secret; False when it exists."""
+        metadata = {"namespace": self._namespace, "name": self._settings.certificate_secret}
+        secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
+        async with _unavailable("the Secret could not be created"):
+            try:
+                await self._client.create(SECRET, {**secret, "data": _encode(data)})
+            except AlreadyExists:
+                return False
+        return True
+
+    async def replace_secret(self, secret: Json, data: dict[str, bytes]) -> bool:
+        """Put new data into the Secret; False when it changed since it was read."""
+        async with _unavailable("the Secret could not be written"):
+            try:
+                await self._client.put(SECRET, {**secret, "data": _encode(data)})
+            except (Conflict, NotFound):
+                return False
+        return True
+
+    async def fetch_bundles(self) -> list[tuple[str, list[bytes]]]:
+        """Return the bundles of each of our configurations that exists."""
+        found = []
+        async with _unavailable("a webhook configuration could not be read"):
+            for kind, name in self._configurations():
+                configuration = await self._client.find(kind, None, name)
+                if configuration is not None:
+                    found.append((f"{kind.kind}/{name}", [_bundle(hook) for hook in _hooks(configuration)]))
+        return found
+
+    async def write_bundle(self, configuration: str, bundle: bytes) -> None:
+        """Put a bundle into all webhooks of a configuration, unless someone changed it since: then the next look."""
+        kind, name = next((k, n) for k, n in self._configurations() if f"{k.kind}/{n}" == configuration)
+        encoded = base64.b64encode(bundle).decode()
+        async with _unavailable("the CA bundle could not be written"):
+            found = await self._client.get(kind, None, name)
+            version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
+            writes = [
+                {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}
+                for index in range(len(_hooks(found)))
+            ]
+            await self._client.patch_json(kind, None, name, [version, *writes])
+
+    async def fetch_names(self) -> frozenset[str]:
+        """Return the names under which the API server may call us: the Service's, its addresses, those by setting."""
+        now = asyncio.get_running_loop().time()
+        read_at, names = self._names
+        if now - read_at < NAMES_SECONDS:
+            return names
+        service = f"{self._settings.service_name}.{self._namespace}"
+        fixed = {self._settings.service_name, service, f"{service}.svc", f"{service}.svc.cluster.local"}
+        names = frozenset(fixed | set(self._settings.certificate_names) | await self._service_addresses())
+        self._names = (now, names)
+        return names
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Return when one of our configurations changed, or after so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def watch(self) -> None:
+        """Watch our configurations, so that a damaged bundle is healed at once; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kind, name in self._configurations():
+                group.create_task(self._watch_one(kind, name), name=f"watch {kind.kind}")
+
+    async def _watch_one(self, kind: Kind, name: str) -> None:
+        while True:
+            try:
+                found = await self._client.find(kind, None, name)
+                version = found["metadata"]["resourceVersion"] if found is not None else "0"
+                async for event in self._client.watch(kind, version, field_selector=f"metadata.name={name}"):
+                    if event.type != "BOOKMARK":
+                        self._changed.set()
+            except ApiError as error:
+                log.debug("watch of a webhook configuration ended", extra={"error": str(error)})
+            await asyncio.sleep(WATCH_PAUSE_SECONDS)
+
+    def _configurations(self) -> list[tuple[Kind, str]]:
+        return [
+            *((VALIDATING_WEBHOOK_CONFIGURATION, name) for name in self._settings.validating_webhook_configurations),
+            *((MUTATING_WEBHOOK_CONFIGURATION, name) for name in self._settings.mutating_webhook_configurations),
+        ]
+
+    async def _service_addresses(self) -> set[str]:
+        """Return the Service's addresses; none where we may not read it: names do in most clusters."""
+        try:
+            service = await self._client.find(SERVICE, self._namespace, self._settings.service_name)
+        except Forbidden:
+            return set()
+        except ApiError as error:
+            raise Unavailable(f"the Service could not be read: {error}") from error
+        spec = (service or {}).get("spec") or {}
+        addresses = spec.get("clusterIPs") or [spec.get("clusterIP")]
+        return {address for address in addresses if address and address != "None"}
+
+
+@asynccontextmanager
+async def certificates(client: Client | None, settings: Settings, serving: ServingCertificate) -> AsyncIterator[None]:
+    """Keep the serving certificate in order around a block, in the way that the settings say.
+
+    Args: `client` may be None for mounted certificates.
+    """
+    if settings.certificates == "mounted":
+        mounted = MountedCertificate(settings.certificate_dir, serving)
+        mounted.look()
+        jobs = [mounted.run()]
+    else:
+        assert client is not None
+        cluster = CertificateCluster(client, settings)
+        lives = Lives(settings.authority_life, settings.certificate_life, settings.authority_publish_time)
+        jobs = [SelfManaged(cluster, serving, lives=lives).run(), cluster.watch()]
+    tasks = [asyncio.create_task(job, name="certificates") for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _unavailable(what: str) -> AsyncIterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise Unavailable(f"{what}: {error}") from error
+
+
+def _hooks(configuration: Json) -> list[Json]:
+    return list(configuration.get("webhooks") or [])
+
+
+def _bundle(hook: Json) -> bytes:
+    try:
+        return base64.b64decode((hook.get("clientConfig") or {}).get("caBundle") or "")
+    except ValueError:
+        return b""
+
+
+def _encode(data: dict[str, bytes]) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}

@@ -1,0 +1,291 @@
+"""The life of the server process: start, serve, lead or stand by, end in good order.
+
+The end (SIGTERM, or SIGINT once): not ready from now on; passes in flight are finished and the lease is given up, so
+that another replica goes on; admission is served until the endpoint is withdrawn; requests in work are answered; exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+from app.certificates import certificates
+from app.health import Check, Handshake, flag_check, health_app
+from app.metrics_auth import TokenGate, guard_by_token
+from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
+from app.settings import Settings
+from app.watchdog import Watchdog
+from app.wiring import Parts, Wiring, wire
+from certs.serve import ServingCertificate
+from reconcile.auth import NoCredentials
+from reconcile.cache import Key
+from reconcile.client import Client
+from reconcile.engine import AlwaysLeading, Engine
+from reconcile.events import EventRecorder
+from reconcile.informer import Informer
+from reconcile.lease import Lease
+
+log = logging.getLogger(__name__)
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
+_HEALTH_BOUNDS = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+_GC_THRESHOLDS = (20_000, 20, 50)
+_FREEZE_SECONDS = 0.2  # while caches are filled
+_REFREEZE_SECONDS = 900.0
+
+
+class Stop:
+    """Turns signals into an event; the second one ends the process on the spot."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Begin the end."""
+        if self.asked.is_set():
+            log.warning("forced to end")
+            logging.shutdown()
+            os._exit(EXIT_FORCED)
+        self.asked.set()
+
+    @contextlib.contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to SIGTERM and SIGINT around a block. A second SIGTERM is no force: kubelets may repeat it."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self.ask)
+        loop.add_signal_handler(signal.SIGTERM, self.asked.set)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal; returns the exit code."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(serve(settings))
+
+
+async def serve(settings: Settings, stop: Stop | None = None) -> int:
+    """Serve until `stop` (signals by default) asks for the end; returns the exit code."""
+    stop = stop or Stop()
+    with stop.on_signals():
+        try:
+            kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+            client = await Client.connect(kubeconfig, settings.context, within=settings.api_timeout.total_seconds())
+        except NoCredentials as error:
+            log.error("no access to a cluster", extra={"error": str(error)})
+            return EXIT_USAGE
+        async with client:
+            try:
+                process = _Process(settings, client, stop)
+            except OSError as error:  # a port, or the file of client authorities
+                log.error("cannot serve", extra={"error": str(error)})
+                return EXIT_FAILED
+            await process.live()
+    log.info("ended")
+    return EXIT_OK
+
+
+class _Process:
+    """All parts of one running server."""
+
+    def __init__(self, settings: Settings, client: Client, stop: Stop) -> None:
+        self._settings, self._client, self._stop = settings, client, stop
+        identity = f"{settings.pod_name or socket.gethostname()}_{secrets.token_hex(4)}"
+        self._lease = _make_lease(settings, client, identity)
+        writer = client.guarded(self._lease) if self._lease is not None else client
+        self._recorder = EventRecorder(writer, instance=identity, default_namespace=settings.own_namespace())
+        self._wiring: Wiring = wire(Parts(settings, client, writer, self._recorder, self._wake))
+        self._engine = Engine(
+            self._wiring.controllers if settings.reconciler else [],
+            [*self._wiring.informers, *self._wiring.admission_informers],
+            self._lease if self._lease is not None else AlwaysLeading(),
+            workers=settings.workers,
+            drain=settings.shutdown_grace - settings.drain,
+        )
+        client_ca = str(settings.client_ca_file) if settings.client_ca_file else None
+        self._certificate = ServingCertificate(client_ca_file=client_ca)
+        self._admission = self._make_admission()
+        self._watchdog = Watchdog()
+        health = health_app(self._checks(), metrics=not settings.metrics_auth)
+        self._servers = [
+            LoopServer("health", health, self._bind(settings.health_port), _HEALTH_BOUNDS),
+            *([self._admission] if self._admission is not None else []),
+            *self._metrics_servers(),
+        ]
+
+    def _wake(self, controller: str, key: Key) -> None:
+        """Ask for a pass, from outside of a watch."""
+        self._engine.enqueue(controller, key)
+
+    async def live(self) -> None:
+        """Serve from now until the end is asked for and done."""
+        settings, servers = self._settings, self._servers
+        async with serving(*servers), self._certificates(), _background(self._jobs()) as watched:
+            log.info("serving", extra={server.name: server.address[1] for server in servers})
+            controllers = asyncio.create_task(self._engine.run_controllers(), name="controllers")
+            watched.add(controllers)
+            asked = asyncio.create_task(self._stop.asked.wait())
+            done, _ = await asyncio.wait({asked, *watched}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            for task in done - {asked}:
+                task.result()  # a part that ends by itself is a bug: raise what it ended with
+                raise RuntimeError(f"{task.get_name()} has ended by itself")
+            try:
+                async with asyncio.timeout(settings.shutdown_grace.total_seconds()):
+                    await self._end(controllers)
+            except TimeoutError:
+                log.warning("the end took too long; what is still open is cut")
+
+    async def _end(self, controllers: asyncio.Task[None]) -> None:
+        """Stop leading and drain admission, both at once."""
+        log.info("ending", extra={"drain": self._settings.drain.total_seconds()})
+        if self._admission is not None:
+            self._admission.drain()
+        self._engine.stop()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hand_over(controllers))
+            if self._admission is not None:
+                group.create_task(asyncio.sleep(self._settings.drain.total_seconds()))
+
+    async def _hand_over(self, controllers: asyncio.Task[None]) -> None:
+        """Let passes end while the lease is still renewed, tell the last events, then give the lease up."""
+        await controllers
+        await self._recorder.flush()
+        if self._lease is not None:
+            self._electing.cancel()
+            await asyncio.gather(self._electing, return_exceptions=True)
+            await self._lease.release()
+
+    def _jobs(self) -> list[asyncio.Task[None]]:
+        """Start what runs beside, until cancelled."""
+        jobs = [
+            asyncio.create_task(self._engine.run_informers(), name="informers"),
+            asyncio.create_task(self._watchdog.run(), name="watchdog"),
+            asyncio.create_task(self._recorder.run(), name="events"),
+            *(asyncio.ensure_future(job()) for job in self._wiring.jobs),
+        ]
+        jobs.append(asyncio.create_task(self._keep_collector_off_caches(), name="collector"))
+        if self._lease is not None:
+            self._electing = asyncio.create_task(self._lease.run(), name="lease")
+            jobs.append(self._electing)
+        return jobs
+
+    async def _keep_collector_off_caches(self) -> None:
+        """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
+
+        Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
+        none.
+        """
+        gc.set_threshold(*_GC_THRESHOLDS)
+        informers = self._engine.informers
+        while not all(informer.settled.is_set() for informer in informers):
+            gc.freeze()
+            await asyncio.sleep(_FREEZE_SECONDS)
+        log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
+        while True:
+            gc.freeze()
+            await asyncio.sleep(_REFREEZE_SECONDS)
+            gc.collect()  # walks over what is younger than the last freeze only
+
+    def _checks(self) -> list[Check]:
+        """Return what readiness looks at, vital things first."""
+        checks = [flag_check("running", lambda: "the end has begun" if self._stop.asked.is_set() else None)]
+        if self._admission is not None:
+            checks.append(Check("tls", Handshake(*self._admission.address).problem))
+            checks.append(
+                flag_check("certificate usable", lambda: None if self._certificate.usable else "none is, or it expired")
+            )
+            checks.append(flag_check("certificate", lambda: self._certificate.problem, vital=False))
+        vital = {id(informer) for informer in self._wiring.admission_informers}
+        for informer in self._engine.informers:
+            checks += _cache_checks(informer, vital=id(informer) in vital)
+        return checks
+
+    def _make_admission(self) -> LoopServer | None:
+        settings = self._settings
+        if self._wiring.admission is None:
+            return None
+        bounds = Bounds(
+            connections=settings.max_connections,
+            in_flight=settings.max_in_flight,
+            request_seconds=settings.request_timeout.total_seconds(),
+            keep_alive_seconds=settings.keep_alive.total_seconds(),
+        )
+        listener = self._bind(settings.admission_port)
+        return LoopServer("admission", self._wiring.admission, listener, bounds, tls=self._certificate.context)
+
+    def _metrics_servers(self) -> list[LoopServer]:
+        if not self._settings.metrics_auth:
+            return []
+        app: AsgiApp = guard_by_token(health_app([]), TokenGate(self._client, "/metrics"))
+        listener = self._bind(self._settings.metrics_port)
+        return [LoopServer("metrics", app, listener, _HEALTH_BOUNDS, tls=self._certificate.context)]
+
+    @asynccontextmanager
+    async def _certificates(self) -> AsyncIterator[None]:
+        if self._admission is None and not self._settings.metrics_auth:
+            yield
+            return
+        async with certificates(self._client, self._settings, self._certificate):
+            yield
+
+    def _bind(self, port: int) -> socket.socket:
+        return bind(self._settings.bind_address, port)
+
+
+def _cache_checks(informer: Informer, *, vital: bool) -> list[Check]:
+    """Return checks of one cache: that it was filled once (admission waits for that only), and that its watch works."""
+
+    def filled() -> str | None:
+        return None if informer.synced.is_set() else "not filled yet"
+
+    def watched() -> str | None:
+        return informer.problem
+
+    plural = informer.kind.plural
+    return [flag_check(f"cache {plural}", filled, vital=vital), flag_check(f"watch {plural}", watched, vital=False)]
+
+
+def _make_lease(settings: Settings, client: Client, identity: str) -> Lease | None:
+    if not (settings.reconciler and settings.leader_election):
+        return None
+    return Lease(
+        client,
+        settings.own_namespace(),
+        identity,
+        name=settings.lease_name,
+        duration=settings.lease_duration,
+        renew_period=settings.lease_renew_period,
+        write_margin=settings.lease_write_margin,
+    )
+
+
+@asynccontextmanager
+async def _background(tasks: list[asyncio.Task[None]]) -> AsyncIterator[set[asyncio.Task[None]]]:
+    """Cancel tasks at the end of a block."""
+    running = set(tasks)
+    try:
+        yield running
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - optional speed, and not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,296 @@
+"""Two servers on one event loop: admission over TLS, health and metrics in plain HTTP.
+
+uvicorn speaks HTTP; what it leaves open is bounded here: time for a handshake and for a whole request, connections,
+reviews in work. During the end every answer says `Connection: close`, so that the API server's pool lets go of its
+connections by itself: one that we close may be in use at that very moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any
+
+import uvicorn
+from prometheus_client import Counter, Gauge
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CONNECTIONS = Gauge("aim_adapters_server_connections", "Open connections.", ["server"])
+REFUSED = Counter(
+    "aim_adapters_server_refused_total",
+    "Connections and requests turned away: too many connections, too many reviews in work, too slow.",
+    ["server", "reason"],
+)
+RETRY_AFTER_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of one server; times in seconds."""
+
+    connections: int = 1024
+    in_flight: int = 256
+    request_seconds: float = 10.0  # for a handshake, and for a whole request to arrive
+    keep_alive_seconds: float = 120.0
+    finish_seconds: float = 5.0  # for requests in work, once the server is told to end
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with an end to patience: a request that does not arrive in time costs its connection."""
+
+    bounds: Bounds
+    server_name: str
+    draining: Callable[[], bool]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._patience: asyncio.TimerHandle | None = None
+        self._idle_between = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin with the clock running: a client that says nothing is slow too."""
+        super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows the type
+        CONNECTIONS.labels(self.server_name).set(len(self.connections))
+        if len(self.connections) > self.bounds.connections:
+            self._turn_away("connections")
+            return
+        self._start_patience()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop_patience()
+        super().connection_lost(exc)
+        CONNECTIONS.labels(self.server_name).set(len(self.connections))
+
+    def data_received(self, data: bytes) -> None:
+        """The first byte after an idle time starts the clock for the next request."""
+        if self._idle_between:
+            self._idle_between = False
+            self._start_patience()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """The last answer on a connection says that it is the last."""
+        super().on_headers_complete()
+        if self.draining():
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """The request is here; from now on it is our time."""
+        self._stop_patience()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Idle until the next request begins."""
+        super().on_response_complete()
+        self._stop_patience()
+        self._idle_between = True
+
+    def _start_patience(self) -> None:
+        self._stop_patience()
+        self._patience = self.loop.call_later(self.bounds.request_seconds, self._turn_away, "slow")
+
+    def _stop_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _turn_away(self, reason: str) -> None:
+        REFUSED.labels(self.server_name, reason).inc()
+        self.transport.abort()
+
+
+class LoopServer(uvicorn.Server):
+    """One of several uvicorn servers on a loop that somebody else owns: no signal handlers, no exit, no polling."""
+
+    def __init__(
+        self,
+        name: str,
+        app: AsgiApp,
+        listener: socket.socket,
+        bounds: Bounds,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.name = name
+        self.draining = False
+        self._bounds, self._tls, self._listener = bounds, tls, listener
+        self._end = asyncio.Event()
+        protocol = type(
+            "Protocol",
+            (BoundedProtocol,),
+            {"bounds": bounds, "server_name": name, "draining": staticmethod(lambda: self.draining)},
+        )
+        super().__init__(
+            uvicorn.Config(
+                _limit_in_flight(app, name, bounds.in_flight),
+                http=protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=max(1, round(bounds.keep_alive_seconds)),
+                timeout_graceful_shutdown=max(1, round(bounds.finish_seconds)),
+                interface="asgi3",
+            )
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that the server listens on."""
+        name = self._listener.getsockname()
+        return str(name[0]), int(name[1])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, with a limit to the time of a TLS handshake, which uvicorn does not offer."""
+        await self.lifespan.startup()
+        config, state = self.config, self.server_state
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=state, app_state=self.lifespan.state
+            )
+            return made
+
+        patience = self._bounds.request_seconds if self._tls is not None else None
+        server = await asyncio.get_running_loop().create_server(
+            protocol,
+            sock=self._listener,
+            ssl=self._tls,
+            backlog=config.backlog,
+            ssl_handshake_timeout=patience,
+            ssl_shutdown_timeout=1.0 if self._tls is not None else None,
+        )
+        self.servers = [server]
+        self.started = True
+
+    async def main_loop(self) -> None:
+        """Keep the Date header fresh until told to end."""
+        while not self._end.is_set():
+            self.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), 1.0)
+
+    def drain(self) -> None:
+        """From now on each answer is the last one of its connection."""
+        self.draining = True
+
+    def finish(self) -> None:
+        """Stop listening, end what is in work, return from `serve`."""
+        self.draining = True
+        self._end.set()
+
+
+@asynccontextmanager
+async def serving(*servers: LoopServer) -> AsyncIterator[None]:
+    """Run servers around a block; they listen when it begins. Ends them in order, last started first."""
+    tasks = [asyncio.create_task(server.serve(), name="server") for server in servers]
+    try:
+        while not all(server.started for server in servers):
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.005)
+        yield
+    finally:
+        for server in servers:
+            server.finish()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """Return a bound TCP socket. `::` takes IPv4 too, and becomes 0.0.0.0 where IPv6 is off.
+
+    Raises: OSError, whose text names address and port.
+    """
+    if address == "::":
+        try:
+            return _bind(socket.AF_INET6, address, port)
+        except OSError as error:
+            if _ipv6_works():
+                raise _named(error, address, port) from error
+            address = "0.0.0.0"  # noqa: S104 - what `::` means without IPv6
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return _bind(family, address, port)
+    except OSError as error:
+        raise _named(error, address, port) from error
+
+
+def _bind(family: int, address: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((address, port))
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _ipv6_works() -> bool:
+    try:
+        _bind(socket.AF_INET6, "::1", 0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _named(error: OSError, address: str, port: int) -> OSError:
+    return OSError(error.errno, f"cannot listen on {address} port {port}: {error.strerror}")
+
+
+def _limit_in_flight(app: AsgiApp, name: str, limit: int) -> AsgiApp:
+    """Answer 503 with Retry-After beyond `limit` requests in work: better now than after the caller gave up."""
+    in_work = 0
+
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal in_work
+        if scope["type"] != "http" or in_work < limit:
+            in_work += 1
+            try:
+                await app(scope, receive, send)
+            finally:
+                in_work -= 1
+            return
+        REFUSED.labels(name, "in_flight").inc()
+        headers = [(b"retry-after", str(RETRY_AFTER_SECONDS).encode())]
+        await answer(send, 503, "too many requests in work; try again\n", headers)
+
+    return limited
+
+
+async def answer(send: Send, status: int, text: str | bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    """Send a whole answer; plain text unless the headers say otherwise."""
+    body = text.encode() if isinstance(text, str) else text
+    given = headers or []
+    if not any(name == b"content-type" for name, _ in given):
+        given = [(b"content-type", b"text/plain; charset=utf-8"), *given]
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*given, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,445 @@
+"""What the server can be told: flags over environment over file over defaults, each with its description.
+
+Flags are `--like-this`, variables `AIMA_LIKE_THIS`, keys of the YAML file `likeThis` or `like_this`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+
+from reconcile.settings import ReconcileSettings
+
+ENV_PREFIX = "AIMA_"
+_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class SettingsError(Exception):
+    """Settings that cannot be used: one line for each, saying which, from where, what is wrong."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def parse_duration(value: object) -> object:
+    """Return a duration from `30s`, `1h30m`, `250ms`, `2d` or a number of seconds.
+
+    Raises: ValueError for a text that is none of these.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return timedelta(seconds=value)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return timedelta(seconds=float(text))
+    if not text or not re.fullmatch(f"({_DURATION.pattern})+", text):
+        raise ValueError("is no duration (write 30s, 15m, 1h30m, or a number of seconds)")
+    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)))
+
+
+def format_duration(value: timedelta) -> str:
+    """Return a duration as people write it: `1h30m`, `250ms`."""
+    milliseconds = round(value.total_seconds() * 1000)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _split(value: object) -> object:
+    """Read `a,b` as a list; lists stay."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _blank_is_none(value: object) -> object:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _dns_labels(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _DNS_LABEL.fullmatch(value):
+            raise ValueError(f'"{value}" is no namespace name')
+    return values
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Namespaces = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_dns_labels)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_none)]
+OptionalText = Annotated[str | None, BeforeValidator(_blank_is_none)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _setting(default: Any, description: str, *, group: str, **constraints: Any) -> Any:
+    return Field(default=default, description=description, json_schema_extra={"group": group}, **constraints)
+
+
+def _at_least(**parts: float) -> dict[str, timedelta]:
+    return {"ge": timedelta(**parts)}
+
+
+class Settings(BaseModel):
+    """All settings of `aim-adapters serve`. `load_settings` makes one: it knows where each value came from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # What runs
+    admission: bool = _setting(True, "Serve the admission webhooks.", group="What runs")
+    reconciler: bool = _setting(
+        True, "Run the controllers. Off beside another operator for the same kinds.", group="What runs"
+    )
+    controllers: Words = _setting(("*",), 'Controllers to run, by name; "*" means all.', group="What runs")
+    namespaces: Namespaces = _setting(
+        (), "Namespaces to look at; none means all. With it no cluster-wide rights are needed.", group="What runs"
+    )
+
+    # Cluster
+    kubeconfig: OptionalPath = _setting(
+        None, "Kubeconfig to use; else $KUBECONFIG, the pod's service account, ~/.kube/config.", group="Cluster"
+    )
+    context: OptionalText = _setting(None, "Context of the kubeconfig; none means its current one.", group="Cluster")
+    namespace: OptionalText = _setting(
+        None, "Namespace of this program: its lease, Secret and Service. Found out in a pod.", group="Cluster"
+    )
+    pod_name: OptionalText = _setting(
+        None, "Name of this pod, for the lease and for events; else the host's name.", group="Cluster"
+    )
+    api_timeout: Duration = _setting(
+        timedelta(seconds=15), "Time for one request to the Kubernetes API.", group="Cluster", **_at_least(seconds=1)
+    )
+
+    # Leader election
+    leader_election: bool = _setting(
+        True,
+        "Let one replica at a time reconcile. Off only where there is never a second one.",
+        group="Leader election",
+    )
+    lease_name: str = _setting("aim-adapters", "Name of the Lease.", group="Leader election", min_length=1)
+    lease_duration: Duration = _setting(
+        timedelta(seconds=15),
+        "How long a silent leader keeps the lease.",
+        group="Leader election",
+        **_at_least(seconds=3),
+    )
+    lease_renew_period: Duration = _setting(
+        timedelta(seconds=3), "How often the leader renews.", group="Leader election", **_at_least(milliseconds=200)
+    )
+    lease_write_margin: Duration = _setting(
+        timedelta(seconds=3),
+        "Writes stop so long before the lease runs out.",
+        group="Leader election",
+        **_at_least(milliseconds=200),
+    )
+
+    # Servers
+    bind_address: str = _setting(
+        "::",
+        "Address to listen on; :: is all, IPv4 too. Where IPv6 is off, 0.0.0.0 is used instead.",
+        group="Servers",
+        min_length=1,
+    )
+    admission_port: Port = _setting(9443, "Port of the admission webhooks (TLS).", group="Servers")
+    health_port: Port = _setting(8080, "Port of /healthz, /readyz and /metrics.", group="Servers")
+    drain: Duration = _setting(
+        timedelta(seconds=5),
+        "How long admission is served on after the end began, while the endpoint is withdrawn.",
+        group="Servers",
+        **_at_least(seconds=0),
+    )
+    shutdown_grace: Duration = _setting(
+        timedelta(seconds=25),
+        "Time for the whole end; below the pod's terminationGracePeriodSeconds.",
+        group="Servers",
+        **_at_least(seconds=1),
+    )
+    max_connections: int = _setting(1024, "Open connections on the admission port.", group="Servers", ge=1)
+    max_in_flight: int = _setting(
+        256, "Reviews in work; more are answered with 503 and Retry-After.", group="Servers", ge=1
+    )
+    request_timeout: Duration = _setting(
+        timedelta(seconds=10),
+        "Time for a client to shake hands, and for its whole request to arrive.",
+        group="Servers",
+        **_at_least(milliseconds=100),
+    )
+    keep_alive: Duration = _setting(
+        timedelta(seconds=120),
+        "How long an idle connection is kept; above the 90 s of the API server, so that it is the one to close.",
+        group="Servers",
+        **_at_least(seconds=1),
+    )
+    client_ca_file: OptionalPath = _setting(
+        None, "When set, admission clients must show a certificate of these authorities.", group="Servers"
+    )
+    metrics_auth: bool = _setting(
+        False,
+        "Serve /metrics by TLS on the admission port's certificate, to bearer tokens that may GET /metrics.",
+        group="Servers",
+    )
+    metrics_port: Port = _setting(8443, "Port of /metrics when it is protected.", group="Servers")
+
+    # Certificates
+    certificates: Literal["self-managed", "mounted"] = _setting(
+        "self-managed",
+        "self-managed: made here, kept in a Secret; mounted: read from a folder (cert-manager, or provided).",
+        group="Certificates",
+    )
+    certificate_dir: Path = _setting(
+        Path("/etc/aim-adapters/tls"), "Folder with tls.crt and tls.key, for mounted.", group="Certificates"
+    )
+    certificate_secret: str = _setting(
+        "aim-adapters-webhook-tls", "Secret for self-managed certificates.", group="Certificates", min_length=1
+    )
+    service_name: str = _setting(
+        "aim-adapters-webhook", "Service of the webhooks, for the certificate's names.", group="Certificates"
+    )
+    validating_webhook_configurations: Words = _setting(
+        ("aim-adapters",), "ValidatingWebhookConfigurations to write the CA into.", group="Certificates"
+    )
+    mutating_webhook_configurations: Words = _setting(
+        ("aim-adapters",), "MutatingWebhookConfigurations to write the CA into.", group="Certificates"
+    )
+    certificate_names: Words = _setting((), "More DNS names and addresses for the certificate.", group="Certificates")
+    certificate_life: Duration = _setting(
+        timedelta(days=90), "Life of a serving certificate.", group="Certificates", **_at_least(minutes=1)
+    )
+    authority_life: Duration = _setting(
+        timedelta(days=365), "Life of a certificate authority.", group="Certificates", **_at_least(minutes=3)
+    )
+    authority_publish_time: Duration = _setting(
+        timedelta(minutes=10),
+        "How long a new authority is trusted before it issues.",
+        group="Certificates",
+        **_at_least(seconds=0),
+    )
+
+    # Reconciling
+    workers: int = _setting(16, "Passes in flight, per controller.", group="Reconciling", ge=1, le=256)
+    image: str = _setting(
+        "aim-adapters:dev",
+        "Image of the Jobs that work on disks: this program's own.",
+        group="Reconciling",
+        min_length=1,
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = _setting(
+        "IfNotPresent", "imagePullPolicy of those Jobs.", group="Reconciling"
+    )
+    refresh_interval: Duration = _setting(
+        timedelta(seconds=30),
+        "How often a model server looks for new adapters (whole seconds).",
+        group="Reconciling",
+        **_at_least(seconds=5),
+    )
+    reaper_period: Duration = _setting(
+        timedelta(minutes=15),
+        "How often a disk is swept, while something may be reclaimable.",
+        group="Reconciling",
+        **_at_least(seconds=10),
+    )
+    scratch_guard: Duration = _setting(
+        timedelta(minutes=30), "Scratch that is younger is never swept.", group="Reconciling", **_at_least(seconds=0)
+    )
+    unload_grace: Duration = _setting(
+        timedelta(minutes=10),
+        "How long a removed adapter may still be listed by a server before we stop waiting for it.",
+        group="Reconciling",
+        **_at_least(seconds=0),
+    )
+    staging_deadline: Duration = _setting(
+        timedelta(hours=2), "Time for one staging Job.", group="Reconciling", **_at_least(seconds=10)
+    )
+    fetch_deadline: Duration = _setting(
+        timedelta(hours=24), "Time for one download of a base model.", group="Reconciling", **_at_least(seconds=10)
+    )
+    startup_timeout: Duration = _setting(
+        timedelta(hours=1), "Time for a model server to become ready.", group="Reconciling", **_at_least(seconds=10)
+    )
+    retry_base: Duration = _setting(
+        timedelta(minutes=1), "First pause after a failed staging.", group="Reconciling", **_at_least(milliseconds=100)
+    )
+    retry_limit: Duration = _setting(
+        timedelta(hours=1), "Longest pause after failed stagings.", group="Reconciling", **_at_least(milliseconds=100)
+    )
+    deployment_mode: Literal["Standard", "RawDeployment"] = _setting(
+        "Standard", "KServe's mode without Knative; RawDeployment for KServe below 0.16.", group="Reconciling"
+    )
+    max_surge: int = _setting(
+        0, "Predictor pods above the wanted number in a roll; above 0 needs spare GPUs.", group="Reconciling", ge=0
+    )
+    max_unavailable: int = _setting(1, "Predictor pods below the wanted number in a roll.", group="Reconciling", ge=0)
+    security_profile: Literal["baseline", "restricted"] = _setting(
+        "baseline", "Pod security level that predictor pods are rendered for.", group="Reconciling"
+    )
+    strict_base: bool = _setting(
+        False, "Fail an adapter whose own config names another base model (else: a warning).", group="Reconciling"
+    )
+    allow_pickle: bool = _setting(
+        True, "Accept adapter_model.bin, which can run code when it is loaded (with a warning).", group="Reconciling"
+    )
+    allow_link_local: bool = _setting(
+        False, "Let Jobs fetch from link-local addresses, where clouds serve credentials.", group="Reconciling"
+    )
+
+    # Output
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "Least level of log lines.", group="Output"
+    )
+    log_format: Literal["auto", "json", "logfmt"] = _setting(
+        "auto", "auto: logfmt on a terminal, else json.", group="Output"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        """Check what no single setting shows."""
+        if not (self.admission or self.reconciler):
+            raise ValueError("admission and reconciler are both off: nothing would run")
+        if self.lease_renew_period + self.lease_write_margin >= self.lease_duration:
+            raise ValueError("lease_duration must be longer than lease_renew_period and lease_write_margin together")
+        if self.refresh_interval.microseconds:
+            raise ValueError("refresh_interval must be whole seconds: the model server reads no fractions")
+        if self.max_surge == 0 and self.max_unavailable == 0:
+            raise ValueError("max_surge and max_unavailable are both 0: no roll could ever happen")
+        if self.certificate_life > self.authority_life:
+            raise ValueError("certificate_life is longer than authority_life")
+        if self.drain >= self.shutdown_grace:
+            raise ValueError("drain must be shorter than shutdown_grace")
+        return self
+
+    def reconcile_settings(self) -> ReconcileSettings:
+        """Return the plain values that the reconciler's pure core works with."""
+        names = ReconcileSettings.__dataclass_fields__.keys() & type(self).model_fields.keys()
+        return ReconcileSettings(**{name: getattr(self, name) for name in names})
+
+    def own_namespace(self) -> str:
+        """Return the namespace of this program: setting, else the pod's, else `default`."""
+        if self.namespace:
+            return self.namespace
+        try:
+            return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip() or "default"
+        except OSError:
+            return "default"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """One setting as people meet it: for `--help`, the table in the documentation, the chart."""
+
+    name: str  # as in the model
+    flag: str
+    variable: str
+    key: str  # in the YAML file
+    group: str
+    default: str
+    choices: tuple[str, ...]
+    is_switch: bool
+    description: str
+
+
+def describe_settings() -> Iterator[SettingInfo]:
+    """Yield all settings in the model's order."""
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        choices = getattr(field.annotation, "__args__", ()) if _is_literal(field) else ()
+        yield SettingInfo(
+            name=name,
+            flag=f"--{name.replace('_', '-')}",
+            variable=f"{ENV_PREFIX}{name.upper()}",
+            key=to_camel(name),
+            group=str(extra["group"]) if isinstance(extra, dict) else "",
+            default=_show(field.default),
+            choices=tuple(str(choice) for choice in choices),
+            is_switch=field.annotation is bool,
+            description=field.description or "",
+        )
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Settings, list[str]]:
+    """Return the settings, and warnings (variables with our prefix that are no setting).
+
+    Args: `flags` by setting name, None for those not given; `config` is the YAML file (else $AIMA_CONFIG).
+    Raises: SettingsError with a line per problem.
+    """
+    names = {info.name: info for info in describe_settings()}
+    path = config or (Path(environ[f"{ENV_PREFIX}CONFIG"]) if environ.get(f"{ENV_PREFIX}CONFIG") else None)
+    merged: dict[str, tuple[Any, str]] = {}
+    if pod_ip := environ.get("AIM_DEV_POD_IP"):  # the development cluster gives each pod a loopback address of its own
+        merged["bind_address"] = pod_ip, "AIM_DEV_POD_IP"
+    problems: list[str] = []
+    if path is not None:
+        from_file, problems = _read_file(path, names)
+        merged |= from_file
+    by_variable = {info.variable: name for name, info in names.items()}
+    merged |= {name: (environ[v], f"variable {v}") for v, name in by_variable.items() if v in environ}
+    merged |= {k: (v, f"flag {names[k].flag}") for k, v in (flags or {}).items() if v is not None}
+    try:
+        settings = Settings(**{name: value for name, (value, _) in merged.items()})
+    except ValidationError as error:
+        problems += [_problem_line(problem, merged, names) for problem in error.errors(include_url=False)]
+    if problems:
+        raise SettingsError(problems)
+    known = {*by_variable, f"{ENV_PREFIX}CONFIG"}
+    strange = sorted(v for v in environ if v.startswith(ENV_PREFIX) and v not in known)
+    return settings, [f'the variable "{name}" is no setting and is ignored' for name in strange]
+
+
+def _read_file(path: Path, names: Mapping[str, SettingInfo]) -> tuple[dict[str, tuple[Any, str]], list[str]]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        return {}, [f"file {path}: cannot be read: {error.strerror}"]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return {}, [f"file {path}: is no YAML: {str(error).splitlines()[0]}"]
+    if content is None:
+        return {}, []
+    if not isinstance(content, dict):
+        return {}, [f"file {path}: must hold keys and values"]
+    keys = {spelling: name for name, info in names.items() for spelling in (name, info.key, info.flag[2:])}
+    known = {keys[key]: (value, f'file {path}, key "{key}"') for key, value in content.items() if key in keys}
+    unknown = [f'file {path}: unknown key "{key}"' for key in content if key not in keys]
+    return known, unknown
+
+
+def _problem_line(problem: Any, merged: Mapping[str, tuple[Any, str]], names: Mapping[str, SettingInfo]) -> str:
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return text
+    name = str(problem["loc"][0])
+    value, origin = merged.get(name, (None, "default"))
+    flag = names[name].flag if name in names else name
+    return f'{flag} (from {origin}): "{value}": {text[0].lower()}{text[1:]}'
+
+
+def _is_literal(field: FieldInfo) -> bool:
+    return getattr(field.annotation, "__origin__", None) is Literal
+
+
+def _show(value: object) -> str:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)

@@ -1,0 +1,152 @@
+"""Settings: where values come from, which one wins, what is said about a bad one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from app.serve_command import add_serve
+from app.settings import (
+    Settings,
+    SettingsError,
+    describe_settings,
+    format_duration,
+    load_settings,
+    parse_duration,
+)
+
+
+def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("workers: 3\nadmissionPort: 1001\nhealth_port: 1002\nlog-level: debug\n")
+    environ = {"AIMA_WORKERS": "4", "AIMA_ADMISSION_PORT": "2001"}
+    settings, warnings = load_settings({"workers": "5", "drain": None}, config=path, environ=environ)
+    assert (settings.workers, settings.admission_port, settings.health_port) == (5, 2001, 1002)
+    assert (settings.log_level, settings.drain) == ("debug", timedelta(seconds=5))
+    assert warnings == []
+
+
+def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("workers: 3\n")
+    assert load_settings(environ={"AIMA_CONFIG": str(tmp_path / "s.yaml")})[0].workers == 3
+
+
+def test_the_development_cluster_chooses_the_address() -> None:
+    assert load_settings(environ={"AIM_DEV_POD_IP": "127.65.0.9"})[0].bind_address == "127.65.0.9"
+    both = {"AIM_DEV_POD_IP": "127.65.0.9", "AIMA_BIND_ADDRESS": "127.0.0.1"}
+    assert load_settings(environ=both)[0].bind_address == "127.0.0.1"
+    assert load_settings(environ={})[0].bind_address == "::"
+
+
+def test_lists_come_from_text_and_from_yaml(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("namespaces: [a, b]\n")
+    assert load_settings(config=tmp_path / "s.yaml", environ={})[0].namespaces == ("a", "b")
+    assert load_settings(environ={"AIMA_NAMESPACES": " a, b ,"})[0].namespaces == ("a", "b")
+
+
+cli = typer.Typer()
+add_serve(cli)
+
+BAD = {
+    "no number": ({"workers": "many"}, '--workers (from flag --workers): "many": input should be a valid integer'),
+    "too small": ({"workers": "0"}, '--workers (from flag --workers): "0": input should be greater than or equal to 1'),
+    "no duration": ({"drain": "soon"}, '"soon": is no duration (write 30s, 15m, 1h30m, or a number of seconds)'),
+    "below its least": ({"refresh_interval": "4s"}, '"4s": input should be greater than or equal to 5 seconds'),
+    "no choice": ({"deployment_mode": "Knative"}, "input should be 'Standard' or 'RawDeployment'"),
+    "no namespace": ({"namespaces": "Team_A"}, '"Team_A" is no namespace name'),
+    "nothing runs": ({"admission": False, "reconciler": False}, "both off: nothing would run"),
+    "a lease that cannot be kept": ({"lease_duration": "5s"}, "lease_duration must be longer than"),
+    "a roll that cannot happen": ({"max_unavailable": "0"}, "no roll could ever happen"),
+    "fractions": ({"refresh_interval": "5.5s"}, "whole seconds"),
+}
+
+
+@pytest.mark.parametrize(("flags", "words"), BAD.values(), ids=BAD)
+def test_a_bad_value_is_named_with_its_origin(flags: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags, environ={})
+    assert len(caught.value.lines) == 1
+    assert words in caught.value.lines[0]
+
+
+def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("workesr: 3\nport: 1\ndrain: x\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"workers": "x"}, config=tmp_path / "s.yaml", environ={"AIMA_IMAGE": ""})
+    text = "\n".join(caught.value.lines)
+    for words in ('unknown key "workesr"', 'unknown key "port"', 's.yaml, key "drain"', "--workers", "AIMA_IMAGE"):
+        assert words in text
+
+
+@pytest.mark.parametrize(("content", "words"), [("a: [", "is no YAML"), ("- a", "keys and values"), (None, "No such")])
+def test_a_bad_file_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "s.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SettingsError, match=words):
+        load_settings(config=path, environ={})
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("# nothing\n")
+    assert load_settings(config=tmp_path / "s.yaml", environ={})[0] == load_settings(environ={})[0]
+
+
+def test_a_variable_that_is_no_setting_earns_a_warning() -> None:
+    assert load_settings(environ={"AIMA_WORKRES": "3"})[1] == [
+        'the variable "AIMA_WORKRES" is no setting and is ignored'
+    ]
+
+
+@given(st.integers(0, 10**10))
+def test_durations_read_back_as_they_are_shown(milliseconds: int) -> None:
+    value = timedelta(milliseconds=milliseconds)
+    assert parse_duration(format_duration(value)) == value
+
+
+@given(st.text())
+def test_any_text_is_a_duration_or_a_clear_no(text: str) -> None:
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        value = timedelta(0) if "is no duration" in str(error) else None
+    assert isinstance(value, timedelta)
+
+
+def test_every_setting_is_described_and_has_a_group() -> None:
+    infos = list(describe_settings())
+    assert {info.name for info in infos} == set(Settings.model_fields)
+    for info in infos:
+        assert len(info.description) > 10, info.name
+        assert info.group, info.name
+
+
+def test_reconcile_settings_carry_over() -> None:
+    settings, _ = load_settings({"refresh_interval": "7s", "image": "x:1", "max_surge": "2"}, environ={})
+    plain = settings.reconcile_settings()
+    assert (plain.refresh_interval, plain.image, plain.max_surge) == (timedelta(seconds=7), "x:1", 2)
+
+
+def test_the_command_line_says_what_is_wrong_and_exits_with_2() -> None:
+    result = CliRunner().invoke(cli, ["--workers", "many", "--drain", "soon"], env={"AIMA_CONFIG": ""})
+    assert result.exit_code == 2
+    assert result.stderr.count("error: ") == 2
+    assert "Traceback" not in result.output
+
+
+def test_the_command_line_knows_every_setting() -> None:
+    result = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+    assert result.exit_code == 0
+    for info in describe_settings():
+        assert info.flag in result.output
+
+
+def test_settings_can_be_checked_without_serving() -> None:
+    result = CliRunner().invoke(cli, ["--check", "--no-reconciler", "--refresh-interval", "1m"])
+    assert (result.exit_code, result.output) == (0, "the settings are fine\n")
