@@ -1,0 +1,121 @@
+{{/* Name of the chart, or its override. */}}
+{{- define "aim-adapters.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Name of objects: 52 characters leave room for the longest suffix (-webhook-tls, -webhook-ca). */}}
+{{- define "aim-adapters.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "aim-adapters.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "aim-adapters.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: server
+{{- end -}}
+
+{{- define "aim-adapters.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "aim-adapters.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: aim-adapters
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "aim-adapters.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "aim-adapters.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "aim-adapters.image" -}}
+{{- $repository := .Values.image.repository -}}
+{{- if .Values.image.registry -}}{{- $repository = printf "%s/%s" .Values.image.registry .Values.image.repository -}}{{- end -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "aim-adapters.serviceName" -}}
+{{- printf "%s-webhook" (include "aim-adapters.fullname" .) -}}
+{{- end -}}
+
+{{- define "aim-adapters.certificateSecret" -}}
+{{- default (printf "%s-webhook-tls" (include "aim-adapters.fullname" .)) .Values.certificates.secretName -}}
+{{- end -}}
+
+{{/* "true" when the server itself makes its certificate and writes caBundles. */}}
+{{- define "aim-adapters.selfManaged" -}}
+{{- if and .Values.webhooks.enabled (eq .Values.certificates.mode "self-managed") -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" when a Secret with a certificate is mounted. */}}
+{{- define "aim-adapters.mounted" -}}
+{{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (ne .Values.certificates.mode "self-managed") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The server's settings: those of values, and over them what the chart derives. */}}
+{{- define "aim-adapters.settings" -}}
+{{- $name := include "aim-adapters.fullname" . -}}
+{{- $derived := dict
+  "admission" .Values.webhooks.enabled
+  "reconciler" .Values.reconciler.enabled
+  "namespaces" .Values.namespaces
+  "namespace" .Release.Namespace
+  "leaseName" $name
+  "image" (include "aim-adapters.image" .)
+  "imagePullPolicy" .Values.image.pullPolicy
+  "admissionPort" .Values.ports.admission
+  "healthPort" .Values.ports.health
+  "certificates" (ternary "self-managed" "mounted" (eq .Values.certificates.mode "self-managed"))
+  "certificateDir" "/etc/aim-adapters/tls"
+  "certificateSecret" (include "aim-adapters.certificateSecret" .)
+  "certificateNames" .Values.certificates.extraNames
+  "serviceName" (include "aim-adapters.serviceName" .)
+  "validatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
+  "mutatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
+  "metricsAuth" .Values.metrics.protected
+  "metricsPort" .Values.ports.metrics
+-}}
+{{- merge $derived .Values.settings | toYaml -}}
+{{- end -}}
+
+{{/* "true" when the cluster knew our kinds before this release. */}}
+{{- define "aim-adapters.kindsAreKnown" -}}
+{{- if .Capabilities.APIVersions.Has "aim.eai.amd.com/v1alpha1/AIMClusterRuntimeConfig" -}}true{{- end -}}
+{{- end -}}
+
+{{/* What values cannot say together. */}}
+{{- define "aim-adapters.check" -}}
+{{- if not (or .Values.webhooks.enabled .Values.reconciler.enabled) -}}
+{{- fail "webhooks.enabled and reconciler.enabled are both false: nothing would run" -}}
+{{- end -}}
+{{- if and .Values.namespaces (has .Release.Namespace .Values.namespaces) -}}
+{{- fail (printf "namespaces: the release's own namespace %q cannot be served: its webhooks would judge what they need to start" .Release.Namespace) -}}
+{{- end -}}
+{{- if and .Values.namespaces .Values.webhooks.excludedNamespaces -}}
+{{- fail "webhooks.excludedNamespaces: with `namespaces` only those are judged; leave one of the two empty" -}}
+{{- end -}}
+{{- if and .Values.webhooks.enabled (eq .Values.certificates.mode "provided") (not .Values.certificates.caBundle) -}}
+{{- fail "certificates.caBundle: needed with certificates.mode provided (--set-file certificates.caBundle=ca.crt)" -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
+{{- fail "metrics.serviceMonitor.enabled: needs metrics.service" -}}
+{{- end -}}
+{{- end -}}
