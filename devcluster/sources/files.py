@@ -116,12 +116,14 @@ class Root:
 def open_file(file: Located) -> int:
     """Open for reading and return the descriptor.
 
-    Raises: OSError when it vanished or became a link or a pipe in the meantime.
+    Raises: FileNotFoundError when it is not the file that was looked up any more; OSError otherwise.
     """
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    found = os.fstat(fd)
+    same = (found.st_size, found.st_mtime_ns, found.st_ino) == (file.size, file.mtime_ns, file.inode)
+    if not same or not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        raise FileNotFoundError(file.path)
+        raise FileNotFoundError(f"{file.path} has changed")
     return fd
 
 
@@ -235,7 +237,7 @@ class Digests:
     def of(self, file: Located, *names: str) -> list[bytes]:
         """Return the digests in the order asked for. Reads the file at most once, in 1 MiB steps.
 
-        Raises: OSError when the file cannot be read.
+        Raises: FileNotFoundError when it changes meanwhile; OSError when it cannot be read.
         """
         found = self._look_up(file, names)
         if found is not None:
@@ -264,9 +266,10 @@ class Digests:
                 for hasher in hashers:
                     hasher.update(buffer[:count])
             after = os.fstat(stream.fileno())
+        if (after.st_size, after.st_mtime_ns) != (file.size, file.mtime_ns):
+            raise FileNotFoundError(f"{file.path} has changed")
         values = [hasher.digest() for hasher in hashers]
-        if (after.st_size, after.st_mtime_ns) == (file.size, file.mtime_ns):
-            self._keep(file, names, values)
+        self._keep(file, names, values)
         return values
 
     def _keep(self, file: Located, names: Sequence[str], values: Sequence[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -30,6 +31,7 @@ LFS_SUFFIXES: Final = (
 )
 SETTINGS_FILE: Final = ".hub.json"
 HIDDEN_PREFIX: Final = ".hub"
+READ_TRIES: Final = 5
 KEPT_REVISIONS: Final = 256  # old trees that are remembered for clients which pinned them
 FULL_SHA: Final = re.compile(r"[0-9a-f]{40}")
 
@@ -231,6 +233,12 @@ class Repositories:
         return digest == (blob.sha256 or blob.oid)
 
     def _read(self, org: str, name: str, folder: str, revision: str) -> Snapshot | None:
+        for _ in range(READ_TRIES - 1):  # people copy files in while we read: look again when one changes meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                return self._read_once(org, name, folder, revision)
+        return self._read_once(org, name, folder, revision)
+
+    def _read_once(self, org: str, name: str, folder: str, revision: str) -> Snapshot | None:
         if self.root.folder([org, folder]) is None:
             return None
         found = dict(sorted(self._files(org, name, folder)))

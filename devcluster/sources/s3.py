@@ -61,6 +61,7 @@ _UPLOAD: Final = {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "DELET
 _READS: Final = frozenset(
     {"GetObject", "HeadObject", "HeadBucket", "ListObjectsV2", "ListObjects", "GetBucketLocation"}
 )
+READ_TRIES: Final = 5
 _SUB_RESOURCES: Final = (
     "accelerate acl analytics attributes cors delete encryption intelligent-tiering inventory legal-hold lifecycle "
     "logging metrics notification object-lock ownershipControls policy policyStatus publicAccessBlock replication "
@@ -124,7 +125,7 @@ class S3Server(StandIn):
 
     def split(self, call: Call) -> tuple[str, str]:
         """Return (bucket, key) of a request in path style or virtual-host style; the key may be empty."""
-        path = unquote(call.raw_path, errors="surrogateescape").removeprefix("/")
+        path = unquote(call.raw_path).removeprefix("/")
         bucket = self._bucket_of_host(call.header("Host"))
         if bucket:
             return bucket, path
@@ -156,6 +157,9 @@ class S3Server(StandIn):
                 raise S3Error(call.operation)
             if call.operation not in _READS and call.operation != "ListBuckets":
                 return await self._write(call, bucket, key, payload)
+            for _ in range(READ_TRIES - 1):  # people copy files in while we read: look again when one changes
+                with contextlib.suppress(FileNotFoundError):
+                    return await asyncio.to_thread(self._read, call, bucket, key)
             return await asyncio.to_thread(self._read, call, bucket, key)
         except S3Error as error:
             return self._error(call, error)

@@ -30,6 +30,7 @@ from devcluster.sources.journal import Entry, Journal
 CONTROL_HEADER: Final = "X-Control-Secret"
 MAX_CONTROL_BYTES: Final = 1 << 20
 FAULT_CHUNK_BYTES: Final = 64 << 10
+LOOK_AGAIN: Final = 10  # times, when files are replaced under a request
 STOP_SECONDS: Final = 0.2  # what requests in flight get at the end; then they are cancelled
 
 
@@ -307,6 +308,10 @@ class StandIn:
                 answer = self.fault_answer(call, rule)
             else:
                 answer = await self.answer(call)
+            for _ in range(LOOK_AGAIN):
+                with contextlib.suppress(FileNotFoundError):
+                    return await self._send_checked(call, answer, entry)
+                answer = await self.answer(call)  # the file was replaced between look-up and opening
             return await self._send_checked(call, answer, entry)
         finally:
             entry.operation, entry.path, entry.identity = call.operation, call.path, call.identity

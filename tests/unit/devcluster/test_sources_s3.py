@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -237,6 +238,34 @@ def test_hostile_keys_can_be_served_through_aliases(s3: Any, server: S3Server, r
     assert set(hostile) <= set(keys(s3.list_objects_v2(Bucket="adapters")))
     assert s3.get_object(Bucket="adapters", Key="lora//double")["Body"].read() == b"{}"
     assert s3.get_object(Bucket="adapters", Key="x" * 1000)["Body"].read() == b"{}"
+
+
+def test_files_that_change_under_the_server_are_never_mixed(s3: Any, root: Path) -> None:
+    stop = threading.Event()
+
+    def churn() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            scratch = root / f".new-{number}"
+            scratch.write_bytes(bytes([number % 256]) * 50_000)
+            scratch.replace(root / "adapters" / "moving.bin")
+            (root / "adapters" / "sometimes").unlink(missing_ok=True)
+            (root / "adapters" / "sometimes").write_bytes(b"x")
+            time.sleep(0.001)
+
+    put(root, "moving.bin", bytes(50_000))
+    writer = threading.Thread(target=churn)
+    writer.start()
+    try:
+        for _ in range(60):
+            got = s3.get_object(Bucket="adapters", Key="moving.bin")  # the client checks the checksum
+            body = got["Body"].read()
+            assert got["ETag"] == f'"{hashlib.md5(body).hexdigest()}"'
+            assert "moving.bin" in keys(s3.list_objects_v2(Bucket="adapters"))
+    finally:
+        stop.set()
+        writer.join(10)
 
 
 # listing
