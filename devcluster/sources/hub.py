@@ -510,6 +510,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = flags.token or [t for t in [os.environ.get("HUB_TOKEN", "")] if t]
     if not tokens:
         parser.error("a token is needed: --token or $HUB_TOKEN")
+    if flags.cdn_listen[0] not in ("", flags.listen[0]):
+        parser.error("--cdn-listen must have the host of --listen: links carry the host that the client used")
     hub = HubServer(flags.root, token=tokens, cdn_port=flags.cdn_listen[1], **common_options(flags))
     asyncio.run(serve(hub, flags.ready_fd, lambda: {"cdn": hub.url_of("cdn")}))
 
