@@ -20,20 +20,22 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from devcluster import content, control_plane, provisioner
 from devcluster.base_models import BASE_MODELS, write_base_model
 from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
+from devcluster.chart_values import is_on, render_values
 from devcluster.control_plane import CONTROL_PLANE_NAMES, LOOPBACK, NODE_NAME, PORTS, Site
 from devcluster.folder import Layout, World
-from devcluster.guard import adopt_orphans, kill_below
+from devcluster.guard import adopt_orphans, die_with_parent, kill_below
 from devcluster.image_table import render_images
 from devcluster.kube import Kube, KubeError
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
-from devcluster.ranges import NoRangeError, Reservation, free_ports, reserve
+from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,9 @@ CHART = Path(__file__).parent.parent / "chart"
 _ACK_S = 30.0
 _JUDGED_S = 120.0
 _PART_S = 60.0
-_OWN_SETTINGS = frozenset({"audit"})  # settings of `--set` that the cluster keeps for itself; the rest is the chart's
+_HTTPS = 443
+_HIGH_HTTPS = 8443
+_TAIL = 8  # lines of helm's output in a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,12 @@ class Supervisor:
             self.progress.failed(error)
             word.cancel()
             return False
+        except Exception as error:
+            log.exception("the start failed")
+            told = f"{type(error).__name__}: {error}"
+            self.progress.failed(StepError("start", "no error", told, str(self.layout.log_of("supervisor"))))
+            word.cancel()
+            return False
         self.keeper.relax()
         self.ready = True
         self.write_state()
@@ -217,7 +227,7 @@ class Supervisor:
         self.world.settings |= self.options.settings
         self.layout.make()
         self.world.save(self.layout.world)
-        audit = self.world.settings.get("audit", "").lower() in {"1", "true", "yes"}
+        audit = is_on(self.world.settings, "audit")
         self._site = Site(self.layout, addresses, self.world.ports, programs, audit=audit)
 
     async def _start_sources(self) -> None:
@@ -335,6 +345,51 @@ class Supervisor:
 
     async def _install_chart(self) -> None:
         """Install or upgrade the chart as a user would. Raises: StepError."""
+        name, log_path = "helm upgrade --install aim-adapters", self.layout.log_of("helm")
+        with self.progress.step(name) as step:
+            try:
+                values = render_values(self.world.settings, service_port=self._service_port())
+            except ValueError as error:
+                raise StepError(name, "settings that the chart can take", str(error)) from error
+            (self.layout.run / "values.json").write_text(json.dumps(values, indent=1) + "\n")
+            code, said = await self._helm(
+                "upgrade",
+                RELEASE,
+                str(CHART),
+                "--install",
+                f"--namespace={NAMESPACE}",
+                "--create-namespace",
+                f"--values={self.layout.run / 'values.json'}",
+            )
+            await asyncio.to_thread(log_path.write_text, said)
+            if code != 0:
+                raise StepError(name, "helm exits with 0", "\n".join(said.strip().splitlines()[-_TAIL:]), str(log_path))
+            step.seen = f"in namespace {NAMESPACE}"
+
+    async def _helm(self, *arguments: str) -> tuple[int, str]:
+        """Run helm to its end; return the exit code and all that it said."""
+        environment = child_environment(self.layout.root) | {
+            "KUBECONFIG": str(self.layout.kubeconfig),
+            "HELM_CACHE_HOME": str(self.layout.run / "helm"),
+            "HELM_CONFIG_HOME": str(self.layout.run / "helm"),
+            "HELM_DATA_HOME": str(self.layout.run / "helm"),
+        }
+        process = await asyncio.create_subprocess_exec(
+            self.site.programs["helm"],
+            *arguments,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+        out, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(errors="replace")
+
+    def _service_port(self) -> int:
+        """Return 443, or a port above 1023 where lower ones may not be bound."""
+        return _HTTPS if may_bind(str(self.site.addresses.services[-2]), _HTTPS) else _HIGH_HTTPS
 
     async def _wait_judged(self) -> None:
         """Wait until the webhook judges: it refuses an object that nothing else refuses. Raises: StepError."""

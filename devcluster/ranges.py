@@ -104,12 +104,23 @@ def free_ports(ports: range, names: list[str], preferred: dict[str, int]) -> dic
     for name in names:
         wanted = [preferred[name]] if name in preferred else []
         for port in [*wanted, *ports]:
-            if port not in chosen.values() and _is_free(port):
+            if port not in chosen.values() and may_bind("127.0.0.1", port):
                 chosen[name] = port
                 break
         else:
             raise NoRangeError(f"no free port in {ports.start}-{ports.stop - 1} of 127.0.0.1 for {name}")
     return chosen
+
+
+def may_bind(address: str, port: int) -> bool:
+    """Tell whether this user may listen there; low ports are for root, or for all where the kernel is told so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+        return True
 
 
 def _in_order(lock_dir: Path, owner: str) -> list[int]:
@@ -122,9 +133,20 @@ def _in_order(lock_dir: Path, owner: str) -> list[int]:
             return 0
         if before is None:
             return 1
-        return 3 if Path(before).is_dir() else 2
+        return 2 if _is_gone(before) else 3
 
     return sorted(range(_COUNT), key=lambda index: (cost(index), index))
+
+
+def _is_gone(folder: str) -> bool:
+    """Tell whether the folder is certainly not there; another user's, which cannot be looked at, is."""
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _owner_of(path: Path) -> str | None:
@@ -159,16 +181,6 @@ def _why(lock_dir: Path, preferred: int | None) -> str:
         f"the addresses {services} that this cluster was made with are in use by {holder}: "
         "stop that one (aim-adapters dev down --dir …), or start over with --fresh"
     )
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _make_shared_dir(path: Path) -> None:
