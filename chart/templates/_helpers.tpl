@@ -60,9 +60,18 @@ app.kubernetes.io/part-of: aim-adapters
 {{- default (printf "%s-webhook-tls" (include "aim-adapters.fullname" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
+{{/* Names of the certificate besides those of the webhooks' Service. */}}
+{{- define "aim-adapters.extraNames" -}}
+{{- $names := .Values.certificates.extraNames -}}
+{{- if and .Values.metrics.protected .Values.metrics.service -}}
+{{- $names = append $names (printf "%s-metrics.%s.svc" (include "aim-adapters.fullname" .) .Release.Namespace) -}}
+{{- end -}}
+{{- toYaml $names -}}
+{{- end -}}
+
 {{/* "true" when the server itself makes its certificate and writes caBundles. */}}
 {{- define "aim-adapters.selfManaged" -}}
-{{- if and .Values.webhooks.enabled (eq .Values.certificates.mode "self-managed") -}}true{{- end -}}
+{{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (eq .Values.certificates.mode "self-managed") -}}true{{- end -}}
 {{- end -}}
 
 {{/* "true" when a Secret with a certificate is mounted. */}}
@@ -86,13 +95,16 @@ app.kubernetes.io/part-of: aim-adapters
   "certificates" (ternary "self-managed" "mounted" (eq .Values.certificates.mode "self-managed"))
   "certificateDir" "/etc/aim-adapters/tls"
   "certificateSecret" (include "aim-adapters.certificateSecret" .)
-  "certificateNames" .Values.certificates.extraNames
+  "certificateNames" (include "aim-adapters.extraNames" . | fromYamlArray)
   "serviceName" (include "aim-adapters.serviceName" .)
   "validatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
   "mutatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
   "metricsAuth" .Values.metrics.protected
   "metricsPort" .Values.ports.metrics
 -}}
+{{- if .Values.webhooks.clientCA -}}
+{{- $_ := set $derived "clientCaFile" "/etc/aim-adapters/config/client-ca.crt" -}}
+{{- end -}}
 {{- merge $derived .Values.settings | toYaml -}}
 {{- end -}}
 
@@ -115,7 +127,22 @@ app.kubernetes.io/part-of: aim-adapters
 {{- if and .Values.webhooks.enabled (eq .Values.certificates.mode "provided") (not .Values.certificates.caBundle) -}}
 {{- fail "certificates.caBundle: needed with certificates.mode provided (--set-file certificates.caBundle=ca.crt)" -}}
 {{- end -}}
+{{- if eq .Values.certificates.mode "cert-manager" -}}
+{{- $given := .Values.certificates.certManager -}}
+{{- range list (list "renewBefore" "duration") (list "authorityRenewBefore" "authorityDuration") -}}
+{{- if ge (include "aim-adapters.minutes" (get $given (first .)) | int) (include "aim-adapters.minutes" (get $given (last .)) | int) -}}
+{{- fail (printf "certificates.certManager.%s: %s is not shorter than %s (%s)" (first .) (get $given (first .)) (last .) (get $given (last .))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
 {{- fail "metrics.serviceMonitor.enabled: needs metrics.service" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Minutes of a duration like 2160h or 1h30m. */}}
+{{- define "aim-adapters.minutes" -}}
+{{- $hours := regexFind "[0-9]+h" . | trimSuffix "h" | default "0" | int -}}
+{{- $minutes := regexFind "[0-9]+m" . | trimSuffix "m" | default "0" | int -}}
+{{- add (mul $hours 60) $minutes -}}
 {{- end -}}
