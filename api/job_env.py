@@ -1,4 +1,4 @@
-"""Which environment variables may reach a Job that writes to a shared disk.
+"""Which environment variables may reach a Job that writes to a shared disk. The only place that says so.
 
 A Job runs the project's own program beside other tenants' bytes. Whatever a tenant may set is therefore an allow-list:
 credentials, endpoints and tuning of the download clients; never the writer's own settings, the interpreter's or the
@@ -10,25 +10,44 @@ from __future__ import annotations
 import re
 
 RESERVED_PREDICTOR_ENV = frozenset({"PYTHONPATH", "PROTOCOL", "STORAGE_URI", "INFERENCE_SERVICE_NAME"})
+"""KServe's server container gives these a meaning of its own; ours would break by them (contract, section 7)."""
+
+ALLOWED_WORDS = "HF_TOKEN, HF_ENDPOINT, HF_HUB_* tuning, AWS_* (no paths), *_PROXY"
 
 _ALLOWED_EXACTLY = frozenset({"HF_TOKEN", "HF_ENDPOINT"})
-_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"})
+_PROXY = re.compile(r"^([A-Z][A-Z0-9_]*_PROXY|[a-z][a-z0-9_]*_proxy)$")
 _HUB_TUNING = re.compile(r"^HF_HUB_[A-Z0-9_]+$")
-_HUB_REFUSED = frozenset({"HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_HUB_LOCAL_DIR_AUTO_SYMLINK_THRESHOLD"})
+_HUB_REFUSED = frozenset(
+    {
+        "HF_HUB_OFFLINE",
+        "HF_HUB_LOCAL_DIR_AUTO_SYMLINK_THRESHOLD",
+        "HF_HUB_DISABLE_SYMLINKS_WARNING",
+        "HF_HUB_DISABLE_SYMLINKS",
+    }
+)
 _AWS = re.compile(r"^AWS_[A-Z0-9_]+$")
 _NAMES_A_PATH = ("_FILE", "_PATH", "_BUNDLE", "_DIR", "_HOME", "_CACHE")
 _TYPED_S3_TUNING = frozenset(
-    {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE", "AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION"}
+    {
+        "AWS_MAX_ATTEMPTS",
+        "AWS_RETRY_MODE",
+        "AWS_METADATA_SERVICE_TIMEOUT",
+        "AWS_METADATA_SERVICE_NUM_ATTEMPTS",
+        "AWS_REQUEST_CHECKSUM_CALCULATION",
+        "AWS_RESPONSE_CHECKSUM_VALIDATION",
+    }
 )
 
 
 def allowed_in_job(name: str) -> bool:
     """Whether a tenant's environment variable of this name may reach a Job."""
-    if name in _ALLOWED_EXACTLY or name.upper() in _PROXIES:
+    if name in _ALLOWED_EXACTLY or _PROXY.fullmatch(name):
         return True
-    if _HUB_TUNING.match(name):
-        return name not in _HUB_REFUSED and not name.endswith(_NAMES_A_PATH)
-    return bool(_AWS.match(name)) and not name.endswith(_NAMES_A_PATH)
+    if name.endswith(_NAMES_A_PATH):
+        return False
+    if _HUB_TUNING.fullmatch(name):
+        return name not in _HUB_REFUSED
+    return bool(_AWS.fullmatch(name))
 
 
 def allowed_with_typed_s3(name: str) -> bool:

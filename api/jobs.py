@@ -6,7 +6,8 @@ can set redirects the writer; secrets never are part of it. A result travels bac
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import re
+from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -155,23 +156,56 @@ class JobResult(BaseModel):
 
     def to_termination_message(self) -> str:
         """Return the JSON text, shortened (lists first, then the message) until it fits a termination message."""
-        result = self
-        while True:
-            text = orjson.dumps(
-                result.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) | {"ok": self.ok}
-            )
+        result: JobResult = self
+        for shorter in (JobResult._without_details, JobResult._last_resort):
+            while len(text := result._json()) > TERMINATION_MESSAGE_LIMIT and (cut := result._shorter()) is not None:
+                result = cut
             if len(text) <= TERMINATION_MESSAGE_LIMIT:
                 return text.decode()
-            result = result._shorter()
+            result = shorter(result)
+        return result._json().decode()
 
-    def _shorter(self) -> Self:
+    def _json(self) -> bytes:
+        dump = self.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+        return orjson.dumps(_speakable(dump | {"ok": self.ok}))
+
+    def _shorter(self) -> Self | None:
+        """Return a shorter one that still says what happened, None when only bare facts are left."""
         if self.removed:
             return self.model_copy(update={"removed": self.removed[: len(self.removed) // 2]})
         if len(self.warnings) > 1:
             return self.model_copy(update={"warnings": self.warnings[: len(self.warnings) // 2]})
         if len(self.message) > 100:  # enough to say what happened
             return self.model_copy(update={"message": self.message[: len(self.message) // 2] + "…"})
+        return None
+
+    def _without_details(self) -> JobResult:
         return self.model_copy(update={"warnings": [], "message": "", "base_model_id": None, "revision": None})
+
+    def _last_resort(self) -> JobResult:
+        """Return what fits whatever the fields held: a reason, key or digest beyond all measure is cut."""
+        cut = _SHORTEST_CUT
+        return JobResult(
+            ok=self.ok,
+            reason=self.reason[:cut],
+            retriable=self.retriable,
+            key=self.key[:cut],
+            rank=self.rank,
+            digest=self.digest[:cut] if self.digest else None,
+        )
+
+
+_SHORTEST_CUT = 200  # characters of at most 6 bytes in JSON: three such fields stay below the limit
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _speakable(value: Any) -> Any:
+    """Replace lone surrogates (bytes of a file name that are no UTF-8): JSON cannot carry them."""
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_speakable(entry) for entry in value]
+    return {key: _speakable(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 def parse_termination_message(text: object) -> JobResult | None:

@@ -474,9 +474,6 @@ def _predictor(
     return predictor | {key: value for key, value in optional.items() if value}
 
 
-OPTIONAL_PREDICTOR_FIELDS = ("imagePullSecrets", "serviceAccountName", "priorityClassName", "affinity", "tolerations")
-
-
 def _pull_secrets(*lists: Sequence[Any]) -> list[dict[str, Any]]:
     names = dict.fromkeys(name for entries in lists for entry in entries if (name := text(entry, "name")))
     return [{"name": name} for name in names]

@@ -106,6 +106,10 @@ HUGE = {
     "one long warning": JobResult(ok=True, reason="R", warnings=[Note(reason="N", message="x" * 50_000)]),
     "base model id": JobResult(ok=True, reason="R", base_model_id="b" * 50_000),
     "revision": JobResult(ok=True, reason="R", revision="r" * 50_000),
+    "reason": JobResult(ok=False, reason="R" * 5_000),
+    "reason, key and digest, all escapes": JobResult(
+        ok=False, reason="\x01" * 9_000, key="\x02" * 9_000, digest="\x03" * 9_000, message="m" * 9_000
+    ),
 }
 
 
@@ -114,6 +118,14 @@ def test_huge_results_are_shortened(result: JobResult) -> None:
     text = result.to_termination_message()
     assert len(text.encode()) <= TERMINATION_MESSAGE_LIMIT
     assert parse_termination_message(text) is not None
+
+
+def test_names_that_are_no_unicode_are_told_all_the_same() -> None:
+    result = JobResult(ok=True, reason="DiskReaped", message="\udc80 gone", removed=["caf\udce9", "plain"])
+    read = parse_termination_message(result.to_termination_message())
+    assert read is not None
+    assert read.message == "\ufffd gone"
+    assert read.removed == ["caf\ufffd", "plain"]
 
 
 def test_keys_on_the_wire_are_camel_case() -> None:
