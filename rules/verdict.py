@@ -74,14 +74,15 @@ class Verdict:
 def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:
     """Return warnings as Kubernetes wants them: at most ten, each at most 120 characters, most important first."""
     ranked = sorted(warnings, key=lambda warning: (warning.weight, warning.path, warning.detail))
-    texts = list(dict.fromkeys(_one_line(str(warning)) for warning in ranked))
+    texts = list(dict.fromkeys(one_line(str(warning)) for warning in ranked))
     if len(texts) <= MOST_WARNINGS:
         return texts
     left = len(texts) - (MOST_WARNINGS - 1)
     return [*texts[: MOST_WARNINGS - 1], f"{left} more warnings were left out; `aim-adapters lint` shows all"]
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return a text as one line of printable characters, at most 120 of them."""
     line = " ".join(text.split())
     printable = "".join(char if char.isprintable() else "?" for char in line)
     return printable if len(printable) <= LONGEST_WARNING else f"{printable[: LONGEST_WARNING - 1]}…"

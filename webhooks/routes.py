@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from rules.seen import Context
 from rules.validate import validate
-from rules.verdict import Verdict
+from rules.verdict import Verdict, one_line
 from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
@@ -243,7 +243,7 @@ class Admission:
     def _not_judged(self, webhook: str, review: Review) -> bytes:
         self.metrics.review(webhook, "other", "other", "allowed")
         if review.kind is None:
-            return answer.allowed(review.uid, [f"aim-adapters has no rules for {review.kind_words}"])
+            return answer.allowed(review.uid, [one_line(f"aim-adapters has no rules for {review.kind_words}")])
         return answer.allowed(review.uid)
 
     def _crashed(self, review: Review) -> bytes:

@@ -1,0 +1,377 @@
+"""What users of such systems ran into: each row that admission can answer, named by its id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE, Kind
+from rules.examples import manifest, merge, surroundings
+from rules.relations import MOST_SERVICES_JUDGED
+from rules.service import config_errors, validate_service
+from rules.validate import validate
+from rules.verdict import Verdict
+from rules.world import SnapshotWorld
+
+
+def service(**spec: Any) -> dict[str, Any]:
+    return manifest("AIMService", {"spec": spec})
+
+
+def artifact(name: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": "AIMArtifact", "metadata": {"name": name}, "spec": spec}
+
+
+def refs(*names: str) -> list[dict[str, str]]:
+    return [{"name": name, "kind": "AIMArtifact"} for name in names]
+
+
+def told(verdict: Verdict) -> list[tuple[str, str]]:
+    return [(error.path, error.reason) for error in verdict.errors]
+
+
+def warned(verdict: Verdict) -> dict[str, str]:
+    return {warning.reason: str(warning) for warning in verdict.warnings}
+
+
+def test_w06_finalizers_of_a_terminating_invalid_object_can_be_removed() -> None:
+    """W06: removing a finalizer is an UPDATE; validation refuses it; Terminating forever."""
+    old = merge(service(minReplicas=3, maxReplicas=1), {"metadata": {"deletionTimestamp": "x", "finalizers": ["a/b"]}})
+    assert validate_service(merge(old, {"metadata": {"finalizers": None}}), old, surroundings()).allowed
+
+
+def test_w07_a_terminating_object_is_otherwise_still_checked() -> None:
+    """W07: "allow all while terminating" lets anyone change anything."""
+    old = merge(service(adapterMode="static"), {"metadata": {"deletionTimestamp": "x", "finalizers": ["a/b"]}})
+    new = merge(old, {"metadata": {"finalizers": None}, "spec": {"adapterMode": "dynamic"}})
+    assert told(validate_service(new, old, surroundings())) == [("spec.adapterMode", "AdapterModeImmutable")]
+
+
+def test_w16_a_static_list_may_be_reordered() -> None:
+    """W16: an immutable list check fails when only the order is swapped."""
+    old = service(adapters=refs("medical", "legal"))
+    assert validate_service(service(adapters=refs("legal", "medical")), old, surroundings()).allowed
+
+
+def test_w17_only_what_is_frozen_is_frozen() -> None:
+    """W17: validation too strict on update; ordinary edits refused."""
+    old = service(adapters=refs("medical"))
+    edits: dict[str, Any] = {
+        "replicas": 3,
+        "env": [{"name": "A", "value": "b"}],
+        "priorityClassName": "high",
+        "resources": {"limits": {"cpu": "8"}},
+        "imagePullSecrets": [{"name": "pull"}],
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "profile": {"name": "another"},
+        "caching": {"mode": "Always"},
+        "runtimeConfigName": "other",
+    }
+    for key, value in edits.items():
+        verdict = validate_service(service(adapters=refs("medical"), **{key: value}), old, surroundings())
+        assert verdict.allowed, key
+
+
+def test_w19_errors_that_the_old_object_had_are_warnings() -> None:
+    """W19: a new rule makes old objects un-updatable."""
+    old = service(minReplicas=3, maxReplicas=1, env=[{"name": "PROTOCOL", "value": "x"}])
+    verdict = validate_service(merge(old, {"spec": {"priorityClassName": "high"}}), old, surroundings())
+    assert verdict.allowed
+    assert set(warned(verdict)) == {"MinReplicasAboveMax", "EnvReserved"}
+
+
+def test_w19_a_new_error_of_the_same_kind_is_refused() -> None:
+    """W19: ratcheting holds back only what was there before."""
+    old = service(env=[{"name": "PROTOCOL", "value": "x"}])
+    new = service(env=[{"name": "PYTHONPATH", "value": "x"}, {"name": "PROTOCOL", "value": "x"}])
+    assert told(validate_service(new, old, surroundings())) == [("spec.env[0].name", "EnvReserved")]
+
+
+@pytest.mark.parametrize("missing", ["profile", "artifact", "config", "everything"])
+def test_w24_apply_order_never_refuses(missing: str) -> None:
+    """W24: cross-object check at admission fails on apply order."""
+    spec: dict[str, Any] = {"adapterMode": "dynamic", "adapters": refs("medical")}
+    changes = {
+        "profile": {"profile": {"name": "no"}},
+        "artifact": {"adapters": refs("no")},
+        "config": {"runtimeConfigName": "no"},
+    }
+    world = SnapshotWorld() if missing == "everything" else surroundings()
+    verdict = validate_service(service(**{**spec, **changes.get(missing, {})}), None, world)
+    assert verdict.allowed
+    assert verdict.warnings
+
+
+def test_w25_what_can_never_work_is_refused_at_once_and_all_of_it() -> None:
+    """W25: users want early failure, not status later."""
+    world = surroundings([artifact("medical", rank=600), artifact("legal", compatibleWith=["a/b"])])
+    new = service(
+        adapters=refs("medical", "legal", "qwen3-8b-base"), adapterRuntime={"maxRank": 8}, caching={"mode": "Never"}
+    )
+    assert told(validate_service(new, None, world)) == [
+        ("spec.adapterRuntime.maxRank", "MaxRankInStaticMode"),
+        ("spec.adapters[0].name", "AdapterRankAboveCeiling"),
+        ("spec.adapters[1].name", "AdapterIncompatible"),
+        ("spec.adapters[2].name", "AdapterNotAnAdapter"),
+        ("spec.caching.mode", "DedicatedCachingWithAdapters"),
+    ]
+
+
+def test_w30_the_reconciler_says_what_the_webhook_would_have_said() -> None:
+    """W30: failurePolicy Ignore → silently unvalidated."""
+    bad = service(adapterMode="dynamic", adapters=refs("medical"))
+    world = surroundings([artifact("medical", rank=64)])
+    assert config_errors(bad, world) == validate_service(bad, None, world).errors
+
+
+def test_l05_l19_an_adapter_of_another_base_is_refused_with_both_names() -> None:
+    """L05, L19: what happens if the adapter does not fit the base? Nobody could say."""
+    verdict = validate_service(
+        service(adapters=refs("medical")),
+        None,
+        surroundings([artifact("medical", compatibleWith=["meta-llama/Llama-3.1-8B"])]),
+    )
+    (error,) = verdict.errors
+    for word in ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B", "qwen3-8b-base", "compatibleWith"):
+        assert word in error.message
+
+
+@pytest.mark.parametrize(
+    ("config", "origin"),
+    [
+        ([], "built-in default"),
+        (
+            [{"kind": "AIMRuntimeConfig", "metadata": {"name": "default"}, "spec": {"adapterRuntime": {"maxRank": 8}}}],
+            'AIMRuntimeConfig "default"',
+        ),
+        (
+            [
+                {
+                    "kind": "AIMClusterRuntimeConfig",
+                    "metadata": {"name": "default"},
+                    "spec": {"adapterRuntime": {"maxRank": 8}},
+                }
+            ],
+            'AIMClusterRuntimeConfig "default"',
+        ),
+    ],
+)
+def test_l07_a_rank_above_the_ceiling_is_refused_and_says_where_the_ceiling_comes_from(
+    config: Any, origin: str
+) -> None:
+    """L07: rank > max_lora_rank: engine error or crash."""
+    verdict = validate_service(
+        service(adapterMode="dynamic", adapters=refs("medical")),
+        None,
+        surroundings([artifact("medical", rank=64), *config]),
+    )
+    (error,) = verdict.errors
+    assert error.path == "spec.adapters[0].name"
+    assert origin in error.detail
+    assert "64" in error.detail
+
+
+def test_l07_lowering_the_ceiling_below_a_rank_is_refused_at_the_adapter() -> None:
+    """L07: the field is the adapter's, also when maxRank was lowered."""
+    old = service(adapterMode="dynamic", adapters=refs("medical"), adapterRuntime={"maxRank": 64})
+    new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 8}}})
+    assert told(validate_service(new, old, surroundings())) == [("spec.adapters[0].name", "AdapterRankAboveCeiling")]
+
+
+def test_l09_a_rank_that_no_engine_takes_is_refused_with_the_list() -> None:
+    """L09: > 512 StopIteration."""
+    verdict = validate_service(service(adapters=refs("medical")), None, surroundings([artifact("medical", rank=513)]))
+    (error,) = verdict.errors
+    assert "513" in error.detail
+    assert "1, 8, 16, 32, 64, 128, 256, 320, 512" in error.hint
+
+
+def test_l09_on_the_artifact_it_is_a_warning() -> None:
+    """L09: the artifact alone harms nobody."""
+    verdict = validate(AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"rank": 1024}}), None, surroundings())
+    assert verdict.allowed
+    assert "RankAboveHighest" in warned(verdict)
+
+
+def test_l20_a_ceiling_change_says_what_it_costs() -> None:
+    """L20: extreme latency once LoRA is on; show the cost before."""
+    running = {"status": {"runtime": {"currentReplicas": 3}, "adapterMaxRank": 32}}
+    old = merge(service(adapterMode="dynamic"), running)
+    new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 512}}})
+    text = warned(validate_service(new, old, surroundings()))["CeilingChangeRolls"]
+    assert "from 32 to 512 rolls 3 pods (maxSurge 0, maxUnavailable 1)" in text
+
+
+def test_l22_more_adapters_than_slots_is_a_warning() -> None:
+    """L22: max_loras head-of-line blocking."""
+    names = [f"a{i}" for i in range(9)]
+    verdict = validate_service(service(adapters=refs(*names)), None, surroundings())
+    assert verdict.allowed
+    assert "9 adapters share 8 GPU slots" in warned(verdict)["MoreAdaptersThanSlots"]
+
+
+def test_l44_an_image_that_cannot_load_adapters_is_a_warning() -> None:
+    """L44: a mistyped image is found only after a long wait."""
+    old_image = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"image": "aim:0.12.3"}}
+    verdict = validate_service(service(adapters=refs("medical")), None, surroundings([old_image]))
+    assert verdict.allowed
+    assert "0.12.3" in warned(verdict)["ImageTooOld"]
+
+
+def test_l48_the_same_adapter_twice_is_refused() -> None:
+    """L48: same adapter twice."""
+    verdict = validate_service(service(adapters=refs("medical", "medical")), None, surroundings())
+    assert told(verdict) == [("spec.adapters[1]", "AdapterDeclaredTwice")]
+
+
+def test_l46b_a_base_without_id_is_known_by_its_source() -> None:
+    """L46b: base loaded from a local path ≠ base name in config."""
+    base = artifact("qwen3-8b-base", modelId=None, sourceUri="hf://Qwen/Qwen3-8B")
+    assert validate_service(service(adapters=refs("medical")), None, surroundings([base])).allowed
+
+
+def test_l46b_an_s3_base_without_id_takes_the_id_of_the_source() -> None:
+    """L46b: nothing is judged by a path."""
+    source = {"sourceUri": "s3://models/qwen3/"}
+    profile = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"modelSources": [source]}}
+    base = artifact("qwen3-8b-base", sourceUri="s3://models/qwen3/")
+    assert validate_service(service(adapters=refs("medical")), None, surroundings([profile, base])).allowed
+
+
+# -- the other side of a relation -----------------------------------------------------------------------------------
+
+
+def users(count: int, **spec: Any) -> list[dict[str, Any]]:
+    plain: dict[str, Any] = {"profile": {"name": "qwen3-8b-mi300x"}, "adapters": refs("medical"), **spec}
+    return [{"kind": "AIMService", "metadata": {"name": f"chat-{i:03}"}, "spec": plain} for i in range(count)]
+
+
+EDITS: dict[str, tuple[Kind, dict[str, Any], dict[str, Any], str]] = {
+    "rank": (AIM_ARTIFACT, {"rank": 16}, {"rank": 64}, "RankEditBreaksServices"),
+    "compatibleWith": (
+        AIM_ARTIFACT,
+        {"compatibleWith": ["Qwen/Qwen3-8B"]},
+        {"compatibleWith": ["a/b"]},
+        "CompatibilityEditBreaksServices",
+    ),
+    "maxRank": (
+        AIM_RUNTIME_CONFIG,
+        {"adapterRuntime": {"maxRank": 32}},
+        {"adapterRuntime": {"maxRank": 8}},
+        "MaxRankEditBreaksServices",
+    ),
+    "feature": (AIM_CLUSTER_PROFILE, {"features": ["adapters"]}, {"features": []}, "FeatureRemovalBreaksServices"),
+    "a namespace config that hides the cluster's": (
+        AIM_RUNTIME_CONFIG,
+        {},
+        {"adapterRuntime": {"maxRank": 1}},
+        "MaxRankEditBreaksServices",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "old", "new", "reason"), EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("count", [1, 5, 80])
+def test_an_edit_that_breaks_services_names_them(
+    kind: Kind, old: dict[str, Any], new: dict[str, Any], reason: str, count: int
+) -> None:
+    world = surroundings(users(count, adapterMode="dynamic"))
+    before, after = (manifest(kind.kind, {"spec": spec}) for spec in (old, new))
+    verdict = validate(kind, after, before, world)
+    assert verdict.allowed
+    text = warned(verdict)[reason]
+    assert "chat-000" in text
+    assert len(text) <= 120
+    assert (" more" in text) == (count > 5) or count == 5
+
+
+def test_a_base_whose_id_changes_names_its_services() -> None:
+    base = {"metadata": {"name": "qwen3-8b-base"}, "spec": {"sourceUri": "hf://Qwen/Qwen3-8B"}}
+    world = surroundings(users(2))
+    new = manifest("AIMArtifact", merge(base, {"spec": {"modelId": "acme/renamed"}}))
+    assert (
+        "chat-000, chat-001"
+        in warned(validate(AIM_ARTIFACT, new, manifest("AIMArtifact", base), world))["ModelIdEditBreaksServices"]
+    )
+
+
+def test_an_edit_of_what_thousands_use_is_bounded() -> None:
+    world = surroundings(users(MOST_SERVICES_JUDGED + 50, adapterMode="dynamic"))
+    before, after = (manifest("AIMArtifact", {"spec": {"rank": rank}}) for rank in (16, 64))
+    text = warned(validate(AIM_ARTIFACT, after, before, world))["RankEditBreaksServices"]
+    assert text.endswith("more+")
+
+
+def test_a_cluster_profile_that_a_namespace_hides_concerns_nobody_there() -> None:
+    own = manifest("AIMProfile", {})
+    world = surroundings([*users(1), own])
+    before, after = (manifest("AIMClusterProfile", {"spec": {"features": features}}) for features in (["adapters"], []))
+    assert not validate(AIM_CLUSTER_PROFILE, after, before, world).warnings
+    before, after = (manifest("AIMProfile", {"spec": {"features": features}}) for features in (["adapters"], []))
+    assert "FeatureRemovalBreaksServices" in warned(validate(AIM_PROFILE, after, before, world))
+
+
+# -- settled details ------------------------------------------------------------------------------------------------
+
+SETTLED: dict[str, tuple[dict[str, Any], str, list[tuple[str, str]]]] = {
+    "dynamic, no adapter, v1alpha2 and model only": (
+        {"profile": None, "model": {"name": "qwen3-8b"}, "adapterMode": "dynamic"},
+        "v1alpha2",
+        [],
+    ),
+    "the v1alpha1 example of the source": (
+        {"profile": None, "model": {"name": "qwen3-8b"}, "adapterMode": "dynamic", "adapters": refs("medical")},
+        "v1alpha1",
+        [],
+    ),
+    "dedicated in dynamic mode without adapters": (
+        {"adapterMode": "dynamic", "caching": {"mode": "Never"}},
+        "v1alpha2",
+        [("spec.caching.mode", "DedicatedCachingWithAdapters")],
+    ),
+    "an unimplemented field that is empty": (
+        {"routing": {}},
+        "v1alpha2",
+        [("spec.routing", "FieldNotImplemented")],
+    ),
+    "null counts as absent": ({"routing": None, "autoScaling": None}, "v1alpha2", []),
+    "a selector": (
+        {"profile": {"name": None, "selector": {}}},
+        "v1alpha2",
+        [("spec.profile.selector", "FieldNotImplemented")],
+    ),
+    "both feature tokens: adapters wins": (
+        {"adapterMode": "dynamic", "profileOverrides": {"features": ["adapters-scale-only", "adapters"]}},
+        "v1alpha2",
+        [],
+    ),
+    "template pipeline is not gated": (
+        {"profile": None, "model": {"name": "qwen3-8b"}, "adapters": refs("medical")},
+        "v1alpha1",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "version", "expected"), SETTLED.values(), ids=SETTLED)
+def test_settled(spec: dict[str, Any], version: str, expected: list[tuple[str, str]]) -> None:
+    verdict = validate_service(service(**spec), None, surroundings(), request_version=version)
+    assert told(verdict) == expected
+
+
+def test_a_service_written_as_v1alpha1_can_be_edited_through_v1alpha2() -> None:
+    old = service(profile=None, model={"name": "qwen3-8b"}, adapterMode="dynamic", adapters=refs("medical"))
+    new = merge(old, {"spec": {"adapters": refs("medical", "legal")}})
+    assert validate_service(new, old, surroundings(), request_version="v1alpha2").allowed
+    assert config_errors(new, surroundings()) == []
+
+
+def test_nothing_unimplemented_is_judged_beside_another_operator() -> None:
+    from rules.seen import Context
+
+    verdict = validate(
+        AIM_SERVICE, service(routing={"x": 1}), None, surroundings(), context=Context(admission_only=True)
+    )
+    assert verdict.allowed

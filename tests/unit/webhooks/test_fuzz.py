@@ -1,0 +1,15 @@
+"""A short run of the fuzzer; `make fuzz` runs the long one."""
+
+from __future__ import annotations
+
+from rules.examples import surroundings
+from webhooks.routes import create_app
+
+from .fuzz import run
+
+
+async def test_two_thousand_spoilt_bodies_get_well_formed_answers() -> None:
+    app = create_app(surroundings())
+    seen = await run(app, 2000, seed=1)
+    assert {"allowed", "400", "422"} <= set(seen)
+    assert app._slots.taken == 0
