@@ -30,6 +30,7 @@ class BaseModel:
 BASE_MODELS = (
     BaseModel("acme/tiny-llama", "llama", "LlamaForCausalLM", attention_bias=False),
     BaseModel("acme/tiny-qwen2", "qwen2", "Qwen2ForCausalLM", attention_bias=True),
+    BaseModel("google/gemma-3-27b-it", "gemma3_text", "Gemma3ForCausalLM", attention_bias=False),  # of the samples
 )
 
 

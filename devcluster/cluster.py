@@ -33,6 +33,7 @@ from devcluster.folder import Layout, World
 from devcluster.guard import adopt_orphans, die_with_parent, kill_below
 from devcluster.image_table import render_images
 from devcluster.kube import Kube, KubeError
+from devcluster.pods import describe_pods, is_ready
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
 from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
@@ -43,7 +44,8 @@ RELEASE = "aim-adapters"
 NAMESPACE = "aim-system"
 CHART = Path(__file__).parent.parent / "chart"
 _ACK_S = 30.0
-_JUDGED_S = 120.0
+_SERVED_S = 120.0
+_JUDGED_S = 60.0
 _PART_S = 60.0
 _HTTPS = 443
 _HIGH_HTTPS = 8443
@@ -210,6 +212,7 @@ class Supervisor:
             return
         await self._install_chart()
         await self._wait_parts()
+        await self._wait_served()
         await self._wait_judged()
         await self._apply_all([self._runtime_config(), content.cluster_profile()])
 
@@ -295,7 +298,7 @@ class Supervisor:
         async def probe() -> str | None:
             return None if self._ready_file(name).exists() else tail(self.layout.log_of(name), 1) or "no word yet"
 
-        await self._wait(name, probe, expected=expected, timeout_s=_PART_S, log_name=name)
+        await self._wait(name, probe, expected=expected, timeout_s=_PART_S, log_hint=str(self.layout.log_of(name)))
 
     async def _start_python(
         self, name: str, module: str, *arguments: str, env: dict[str, str] | None = None, grace_s: float = 5.0
@@ -329,6 +332,7 @@ class Supervisor:
 
     async def _apply_all(self, manifests: list[content.Json]) -> None:
         """Apply objects of ours, waiting a little where their kind or namespace only just came. Raises: StepError."""
+        hint = str(self.layout.log_of("kube-apiserver"))
         for manifest in manifests:
 
             async def put(manifest: content.Json = manifest) -> str | None:
@@ -341,7 +345,7 @@ class Supervisor:
                 return None
 
             name = f"apply {manifest['kind']} {manifest['metadata']['name']}"
-            await self._wait(name, put, expected="the API server takes it", timeout_s=30.0, log_name="kube-apiserver")
+            await self._wait(name, put, expected="the API server takes it", timeout_s=30.0, log_hint=hint)
 
     async def _install_chart(self) -> None:
         """Install or upgrade the chart as a user would. Raises: StepError."""
@@ -391,6 +395,25 @@ class Supervisor:
         """Return 443, or a port above 1023 where lower ones may not be bound."""
         return _HTTPS if may_bind(str(self.site.addresses.services[-2]), _HTTPS) else _HIGH_HTTPS
 
+    async def _wait_served(self) -> None:
+        """Wait until a pod of the service is ready. Raises: StepError."""
+        path, query = f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"app.kubernetes.io/instance={RELEASE}"}
+
+        async def ask() -> str | None:
+            try:
+                pods = await self.kube.list(path, query)
+            except KubeError as error:
+                return str(error)
+            return None if any(is_ready(pod) for pod in pods) else describe_pods(pods)
+
+        await self._wait(
+            "a pod of the service is ready",
+            ask,
+            expected="one is",
+            timeout_s=_SERVED_S,
+            log_hint=f"{self.layout.log_of('node')}, and the pods' below {self.layout.node}",
+        )
+
     async def _wait_judged(self) -> None:
         """Wait until the webhook judges: it refuses an object that nothing else refuses. Raises: StepError."""
         probe = content.probe()
@@ -404,11 +427,15 @@ class Supervisor:
             return "the API server accepts what the webhook would refuse: the webhook is not active yet"
 
         await self._wait(
-            "the webhook judges a dry run", ask, expected="it refuses", timeout_s=_JUDGED_S, log_name="node"
+            "the webhook judges a dry run",
+            ask,
+            expected="it refuses",
+            timeout_s=_JUDGED_S,
+            log_hint=f"the pods' below {self.layout.node}",
         )
 
     async def _wait(
-        self, name: str, probe: Callable[[], Awaitable[str | None]], *, expected: str, timeout_s: float, log_name: str
+        self, name: str, probe: Callable[[], Awaitable[str | None]], *, expected: str, timeout_s: float, log_hint: str
     ) -> None:
         with self.progress.step(name) as step:
             await poll(
@@ -417,7 +444,7 @@ class Supervisor:
                 expected=expected,
                 timeout_s=timeout_s,
                 sleep=asyncio.sleep,
-                log=str(self.layout.log_of(log_name)),
+                log=log_hint,
             )
 
     def write_state(self) -> None:

@@ -14,6 +14,7 @@ from devcluster import content
 from devcluster.control_plane import LOOPBACK
 from devcluster.folder import Layout, World, is_running, read_state
 from devcluster.kube import Kube, KubeError
+from devcluster.pods import is_ready
 
 Json = dict[str, Any]
 
@@ -122,9 +123,8 @@ def admission_of(hooks: list[Json], services: list[Json]) -> tuple[str | None, b
 
 
 def _ready_address(pod: Json) -> str | None:
-    status = pod.get("status") or {}
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or [])
-    return status.get("podIP") if ready and not pod["metadata"].get("deletionTimestamp") else None
+    going = pod["metadata"].get("deletionTimestamp")
+    return (pod.get("status") or {}).get("podIP") if is_ready(pod) and not going else None
 
 
 def describe(facts: Json) -> None:

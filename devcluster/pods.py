@@ -1,0 +1,45 @@
+"""Says in a line how the pods of the service are, for those who wait for them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def describe_pods(pods: list[Json]) -> str:
+    """Return how many pods are ready, and what keeps the first other one ("0 of 2 pods ready; a: ErrImagePull: …")."""
+    living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    if not living:
+        return "no pods yet"
+    waiting = sorted((pod for pod in living if not is_ready(pod)), key=lambda pod: str(pod["metadata"]["name"]))
+    text = f"{len(living) - len(waiting)} of {len(living)} pods ready"
+    if not waiting:
+        return text
+    reason = _reason(waiting[0])
+    return f"{text}; {waiting[0]['metadata']['name']}: {reason}" if reason else text
+
+
+def is_ready(pod: Json) -> bool:
+    """Tell whether the pod has the condition Ready."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _reason(pod: Json) -> str:
+    """Return why the pod is not ready, as its status says it; "" when it says nothing yet."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        for which in ("waiting", "terminated"):
+            if reason := (state.get(which) or {}).get("reason"):
+                message = (state[which].get("message") or "").strip().splitlines()
+                return f"{reason}: {message[-1]}" if message else str(reason)
+        if container.get("restartCount"):
+            return f"restarted {container['restartCount']} times"
+        if "running" in state:
+            return "running, its readiness probe fails so far"
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"not scheduled: {condition.get('message', '')}"
+    return str(status.get("phase") or "")

@@ -1,0 +1,49 @@
+"""How waiting for pods reads."""
+
+from typing import Any
+
+import pytest
+
+from devcluster.pods import describe_pods
+
+
+def pod(name: str, ready: bool = False, **status: Any) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
+    return {"metadata": {"name": name}, "status": {"conditions": conditions, **status}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"containerStatuses": [fields]}
+
+
+GOING = {"metadata": {"name": "old", "deletionTimestamp": "x"}, "status": {}}
+CASES = {
+    "nothing": ([GOING], "no pods yet"),
+    "all ready": ([pod("a", ready=True), GOING], "1 of 1 pods ready"),
+    "image": (
+        [
+            pod("b", **container(state={"waiting": {"reason": "ErrImagePull", "message": "one\nnot known"}})),
+            pod("a", True),
+        ],
+        "1 of 2 pods ready; b: ErrImagePull: not known",
+    ),
+    "crashed": ([pod("a", **container(state={"terminated": {"reason": "Error"}}))], "0 of 1 pods ready; a: Error"),
+    "starting": (
+        [pod("a", **container(state={"running": {}}))],
+        "0 of 1 pods ready; a: running, its readiness probe fails so far",
+    ),
+    "restarting": (
+        [pod("a", **container(state={"running": {}}, restartCount=2))],
+        "0 of 1 pods ready; a: restarted 2 times",
+    ),
+    "unschedulable": (
+        [pod("a", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}])],
+        "0 of 1 pods ready; a: not scheduled: 0/1 nodes",
+    ),
+    "silent": ([pod("a", phase="Pending")], "0 of 1 pods ready; a: Pending"),
+}
+
+
+@pytest.mark.parametrize(("pods", "text"), CASES.values(), ids=CASES)
+def test_pods_in_a_line(pods: list[dict[str, Any]], text: str) -> None:
+    assert describe_pods(pods) == text
