@@ -110,11 +110,15 @@ class CertificateCluster:
                 group.create_task(self._watch_one(kind, name), name=f"watch {kind.kind}")
 
     async def _watch_one(self, kind: Kind, name: str) -> None:
+        version = ""
         while True:
             try:
-                found = await self._client.find(kind, None, name)
+                before, found = version, await self._client.find(kind, None, name)
                 version = found["metadata"]["resourceVersion"] if found is not None else "0"
+                if before and version != before:  # changed while no watch was open
+                    self._changed.set()
                 async for event in self._client.watch(kind, version, field_selector=f"metadata.name={name}"):
+                    version = event.object["metadata"]["resourceVersion"]
                     if event.type != "BOOKMARK":
                         self._changed.set()
             except ApiError as error:

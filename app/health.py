@@ -45,7 +45,7 @@ class Handshake:
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = _reachable(host), port
-        self._last: tuple[float, str | None] = (float("-inf"), None)
+        self._succeeded_at = float("-inf")
         self._running = asyncio.Lock()
         # Who signed it is the caller's affair; that a handshake comes to its end, with whatever certificate, is ours.
         self._context = ssl.create_default_context()
@@ -55,10 +55,11 @@ class Handshake:
     async def problem(self) -> str | None:
         """Return why a handshake fails, None when it succeeds."""
         async with self._running:
-            made_at, found = self._last
-            if time.monotonic() - made_at > HANDSHAKE_CACHE_SECONDS:
-                found = await self._shake()
-                self._last = (time.monotonic(), found)
+            if time.monotonic() - self._succeeded_at < HANDSHAKE_CACHE_SECONDS:
+                return None
+            found = await self._shake()
+            if found is None:
+                self._succeeded_at = time.monotonic()
             return found
 
     async def _shake(self) -> str | None:

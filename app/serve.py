@@ -101,6 +101,16 @@ class _Process:
 
     def __init__(self, settings: Settings, client: Client, stop: Stop) -> None:
         self._settings, self._client, self._stop = settings, client, stop
+        self._listeners: list[socket.socket] = []
+        try:
+            self._make_parts()
+        except OSError:
+            for listener in self._listeners:
+                listener.close()
+            raise
+
+    def _make_parts(self) -> None:
+        settings, client = self._settings, self._client
         identity = f"{settings.pod_name or socket.gethostname()}_{secrets.token_hex(4)}"
         self._lease = _make_lease(settings, client, identity)
         writer = client.guarded(self._lease) if self._lease is not None else client
@@ -187,7 +197,15 @@ class _Process:
         Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
         none.
         """
+        before = gc.get_threshold()
         gc.set_threshold(*_GC_THRESHOLDS)
+        try:
+            await self._freeze_again_and_again()
+        finally:
+            gc.unfreeze()
+            gc.set_threshold(*before)
+
+    async def _freeze_again_and_again(self) -> None:
         informers = self._engine.informers
         while not all(informer.settled.is_set() for informer in informers):
             gc.freeze()
@@ -241,7 +259,9 @@ class _Process:
             yield
 
     def _bind(self, port: int) -> socket.socket:
-        return bind(self._settings.bind_address, port)
+        listener = bind(self._settings.bind_address, port)
+        self._listeners.append(listener)
+        return listener
 
 
 def _cache_checks(informer: Informer, *, vital: bool) -> list[Check]:

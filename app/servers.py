@@ -128,6 +128,7 @@ class LoopServer(uvicorn.Server):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.name = name
+        self.address: tuple[str, int] = listener.getsockname()[:2]  # host and port
         self.draining = False
         self._bounds, self._tls, self._listener = bounds, tls, listener
         self._end = asyncio.Event()
@@ -151,12 +152,6 @@ class LoopServer(uvicorn.Server):
                 interface="asgi3",
             )
         )
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port that the server listens on."""
-        name = self._listener.getsockname()
-        return str(name[0]), int(name[1])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

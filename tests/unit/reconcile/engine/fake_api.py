@@ -179,10 +179,26 @@ class FakeApi:
                 return status(409, "Conflict")
             self.remove(plural, namespace, name)
             return _json({"kind": "Status", "status": "Success"})
+        if isinstance(body, list):
+            assert old is not None
+            body = _patched(old, body)
         content = {key: value for key, value in body.items() if key != "metadata"}
         if old is not None and {**old, **content} == old:
             return _json(old)  # nothing changed: the resource version stays, as in life
         return _json(self.put(plural, namespace, name, **content))
+
+
+def _patched(old: Json, operations: list[Json]) -> Json:
+    """RFC 6902 as far as our writes need it: `add` at a path whose parent exists; `test` is taken to hold."""
+    new: Json = orjson.loads(orjson.dumps(old))
+    for operation in operations:
+        if operation["op"] == "add":
+            *parents, last = operation["path"].split("/")[1:]
+            target: Any = new
+            for part in parents:
+                target = target[int(part)] if isinstance(target, list) else target[part]
+            target[last] = operation["value"]
+    return new
 
 
 def _json(obj: Json | None) -> web.Response:
