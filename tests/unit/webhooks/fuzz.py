@@ -51,9 +51,9 @@ def bodies(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     for _ in range(count):
         envelope = copy.deepcopy(rng.choice(plain))
         for _ in range(rng.randint(0, 4)):
-            _spoil(envelope, rng)
+            _spoil(_place(envelope, rng), rng)
         body = json.dumps(envelope).encode()  # orjson stops at a nesting of 254
-        if rng.random() < 0.3:
+        if rng.random() < 0.15:
             body = _spoil_bytes(body, rng)
         yield rng.choice(("/validate", "/mutate")), body
 
@@ -66,6 +66,18 @@ def _plain_reviews() -> list[dict[str, Any]]:
             spelt = scene(kind, example)
             made.append(review(spelt.new, spelt.old, kind=kind, version=spelt.version))
     return made
+
+
+def _place(envelope: dict[str, Any], rng: random.Random) -> Any:
+    """Choose what to spoil: mostly a spec, since that is what rules read."""
+    request = envelope.get("request")
+    chosen = rng.choices(("spec", "oldSpec", "object", "request", "all"), (10, 3, 3, 1, 1))[0]
+    if not isinstance(request, dict) or chosen == "all":
+        return envelope
+    obj = request.get("oldObject" if chosen == "oldSpec" else "object")
+    if chosen == "request" or not isinstance(obj, dict):
+        return request
+    return obj if chosen == "object" else obj.get("spec", obj)
 
 
 def _spoil(value: Any, rng: random.Random) -> None:
