@@ -268,6 +268,9 @@ class Settings(BaseModel):
     fetch_deadline: Duration = _setting(
         timedelta(hours=24), "Time for one download of a base model.", group="Reconciling", **_at_least(seconds=10)
     )
+    probe_period: Duration = _setting(
+        timedelta(seconds=10), "How often a model server is probed.", group="Reconciling", **_at_least(seconds=1)
+    )
     startup_timeout: Duration = _setting(
         timedelta(hours=1), "Time for a model server to become ready.", group="Reconciling", **_at_least(seconds=10)
     )

@@ -37,6 +37,7 @@ from devcluster.pods import describe_pods, is_ready
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
 from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
+from devcluster.sample_adapters import S3_ADAPTERS, write_adapter
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +238,8 @@ class Supervisor:
         """Start hub and S3, with the base models in the hub."""
         for model in BASE_MODELS:
             await asyncio.to_thread(write_base_model, self.layout.hub, model)
+        for adapter in S3_ADAPTERS:
+            await asyncio.to_thread(write_adapter, self.layout.s3, adapter)
         await self._start_python(
             "hub",
             "devcluster.sources.hub",

@@ -24,4 +24,5 @@ def render_images(python: Path) -> dict[str, Any]:
         MODEL_SERVER_IMAGE: server,
         **dict.fromkeys(_BEFORE_ADAPTERS, old),
         "aim-dev/model-server:*": server,
+        "ghcr.io/acme/aim-*": server,  # the images of config/samples/
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devcluster.base_models import BaseModel, render_safetensors, tensor_shapes
+from devcluster.base_models import BASE_MODELS, BaseModel, render_safetensors, tensor_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,10 @@ class SampleAdapter:
     base: BaseModel
     rank: int
     targets: tuple[str, ...] = ("q_proj", "v_proj")
+
+
+GEMMA = next(model for model in BASE_MODELS if model.model_id == "google/gemma-3-27b-it")
+S3_ADAPTERS = (SampleAdapter("eai-artifacts/adapters/cs-tone-v3", GEMMA, rank=16),)  # of config/samples/
 
 
 def write_adapter(root: Path, adapter: SampleAdapter) -> Path:

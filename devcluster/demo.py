@@ -1,0 +1,376 @@
+"""The whole job shown on a cluster of its own: `make demo`.
+
+Each step says what is done, runs the real kubectl, shows what a person would look at, and checks it. A step that fails
+says what was expected and what was seen; the exit code is then 1. Everything that was started is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from devcluster.front import bring_up, take_down
+from devcluster.info import gather
+from devcluster.sample_adapters import GEMMA, SampleAdapter, write_adapter
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SAMPLE = REPOSITORY / "config/samples/aim_v1alpha2_lora_adapters.yaml"
+SETTINGS = {"refresh_interval": "5s", "probe_period": "1s", "retry_base": "5s"}
+ADAPTER_LINES = "{range .status.adapters[*]}{.name}: {.state} {.lastError}{'\\n'}{end}"
+PATIENCE = 90.0  # seconds for one step
+
+SUPPORT_DE = SampleAdapter("acme/support-de", GEMMA, rank=8)  # on the hub
+LEGAL = SampleAdapter("eai-artifacts/adapters/legal-r20", GEMMA, rank=20)  # in S3, put there late
+
+
+class StepFailedError(Exception):
+    """A step did not show what it should."""
+
+    def __init__(self, expected: str, seen: str) -> None:
+        super().__init__(expected)
+        self.expected, self.seen = expected, seen
+
+
+@dataclass
+class Demo:
+    """A running cluster and the story told on it."""
+
+    info: Json
+    shown_commands: list[str] = field(default_factory=list)
+
+    # -- telling ----------------------------------------------------------------------------------------------------
+
+    def step(self, title: str) -> None:
+        """Begin a step."""
+        _print(f"\n== {title}")
+
+    def say(self, text: str) -> None:
+        """Explain something."""
+        _print(f"   {text}")
+
+    def run(self, *words: str, stdin: str | None = None, refused: bool = False, show: bool = True) -> str:
+        """Run kubectl and show it with its output. With `refused` it must fail."""
+        done = subprocess.run(
+            [self.info["kubectl"], "--kubeconfig", self.info["kubeconfig"], *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        if show:
+            _print(f"$ kubectl {' '.join(_quoted(word) for word in words)}")
+            _print("".join(f"  {line}\n" for line in output.splitlines()), end="")
+        if (done.returncode != 0) != refused:
+            raise StepFailedError("kubectl to be refused" if refused else "kubectl to succeed", output or "no output")
+        return output
+
+    def wait(self, what: str, probe: Callable[[], T | None]) -> T:
+        """Wait until the probe returns something true; say what is waited for and since when."""
+        begun = told = time.monotonic()
+        seen: object = None
+        while time.monotonic() - begun < PATIENCE:
+            found = probe()
+            if found:
+                return found
+            seen = found
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                self.say(f"… waiting for {what}, {told - begun:.0f} s")
+            time.sleep(0.2)
+        raise StepFailedError(f"{what} within {PATIENCE:.0f} s", self._story(seen))
+
+    def _story(self, seen: object) -> str:
+        state = self.run("get", "aimsvc,aimart,isvc,jobs,pods", "-o", "wide", show=False)
+        services = json.loads(self.run("get", "aimsvc", "-o", "json", show=False))
+        statuses = [json.dumps(item.get("status"), indent=1) for item in services["items"]]
+        return "\n".join([repr(seen), state, *statuses])
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def get(self, kind: str, name: str) -> Json | None:
+        """Return an object of the namespace `default`, or None."""
+        text = self.run("get", kind, name, "-o", "json", "--ignore-not-found", show=False)
+        return json.loads(text) if text.strip() else None
+
+    def adapter(self, service: str, name: str) -> Json:
+        """Return an adapter's entry in the status, empty when there is none."""
+        entries = ((self.get("aimsvc", service) or {}).get("status") or {}).get("adapters") or []
+        return next((entry for entry in entries if entry["name"] == name), {})
+
+    def isvc(self, service: str) -> Json | None:
+        """Return the service's InferenceService."""
+        found = json.loads(
+            self.run("get", "isvc", "-o", "json", "-l", f"aim.eai.amd.com/service={service}", show=False)
+        )
+        return found["items"][0] if found["items"] else None
+
+    def pod(self, service: str) -> Json | None:
+        """Return the service's only running predictor pod."""
+        selector = f"aim.eai.amd.com/service={service},component=predictor"
+        found = json.loads(self.run("get", "pods", "-o", "json", "-l", selector, show=False))["items"]
+        return found[0] if len(found) == 1 else None
+
+    def models(self, service: str) -> list[str]:
+        """Ask the model server which models it lists."""
+        url = ((self.isvc(service) or {}).get("status") or {}).get("url")
+        if not url:
+            return []
+        try:
+            with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
+                return [entry["id"] for entry in json.load(answer)["data"]]
+        except OSError:
+            return []
+
+    def show_models(self, service: str) -> None:
+        """Show what the model server lists."""
+        url = (self.isvc(service) or {})["status"]["url"]
+        _print(f"$ curl {url}/v1/models")
+        for name in self.models(service):
+            _print(f"  {name}")
+
+    def disk(self, service: str) -> Path:
+        """Return the directory that the service's pods see as /adapters."""
+        found = self.get("aimsvc", service) or {}
+        claim: str = found["status"]["adapterDiskPersistentVolumeClaim"]
+        uid: str = found["metadata"]["uid"]
+        return Path(self.info["claims"]) / "default" / claim / uid
+
+    def show_disk(self, service: str) -> None:
+        """Show the files on the adapter disk of a service."""
+        root = self.disk(service)
+        _print(f"$ ls <adapter disk>/{root.name}/*")
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                _print(f"  {path.relative_to(root)}  {path.stat().st_size} bytes")
+
+    # -- the story --------------------------------------------------------------------------------------------------
+
+    def worked_example(self) -> None:
+        """Apply the worked example and follow it until the adapter is served."""
+        self.step("The worked example: a base model, an adapter in S3, a dynamic service")
+        self.run("apply", "-f", str(SAMPLE.relative_to(REPOSITORY)))
+        self.run("get", "aimsvc,aimart")
+        self.wait(
+            "adapter cs-tone-v3 to be loaded", lambda: self.adapter("gemma-cs", "cs-tone-v3").get("state") == "Loaded"
+        )
+        self.run("get", "aimsvc,aimart,isvc")
+        self.show_disk("gemma-cs")
+        self.show_models("gemma-cs")
+        self._expect(
+            "gemma-cs lists base and adapter", {"google/gemma-3-27b-it", "cs-tone-v3"}, set(self.models("gemma-cs"))
+        )
+
+    def add_and_remove(self) -> None:
+        """Add an adapter from the hub to the running service, then remove the first one: nothing restarts."""
+        self.step("Add an adapter from the hub, remove the first one: no restart")
+        write_adapter(Path(self.info["hub"]["root"]), SUPPORT_DE)
+        before = self._running("gemma-cs")
+        self.run("apply", "-f", "-", stdin=_adapter("support-de", f"hf://{SUPPORT_DE.folder}", rank=8))
+        self.run("apply", "-f", "-", stdin=_service("gemma-cs", ["cs-tone-v3", "support-de"]))
+        self._wait_state("gemma-cs", "support-de", "Loaded")
+        self.run("get", "aimsvc", "gemma-cs")
+        self.show_models("gemma-cs")
+        self.run("apply", "-f", "-", stdin=_service("gemma-cs", ["support-de"]))
+        self.wait("cs-tone-v3 to be unloaded", lambda: "cs-tone-v3" not in self.models("gemma-cs"))
+        gone = self.disk("gemma-cs") / "cs-tone-v3"
+        self.wait("its directory to be gone", lambda: not gone.exists())
+        self.wait("its entry to leave the status", lambda: not self.adapter("gemma-cs", "cs-tone-v3"))
+        self.show_disk("gemma-cs")
+        self.show_models("gemma-cs")
+        self._expect("the same pod, never restarted, the same InferenceService", before, self._running("gemma-cs"))
+        self.say(", ".join(f"{key} {value}" for key, value in before.items()) + ": all as before")
+
+    def static_service(self) -> None:
+        """Show a static service: its InferenceService waits for all adapters; the ceiling is inferred."""
+        self.step("A static service waits for all its adapters, and infers its rank ceiling")
+        self.run("apply", "-f", "-", stdin=_adapter("legal-r20", f"s3://{LEGAL.folder}/", rank=20))
+        self.run("apply", "-f", "-", stdin=_service("gemma-static", ["legal-r20", "support-de"], mode="static"))
+        self.wait(
+            "legal-r20 to fail: S3 has no such prefix yet",
+            lambda: self.adapter("gemma-static", "legal-r20").get("state") == "Failed",
+        )
+        self.wait(
+            "support-de to be downloaded",
+            lambda: self.adapter("gemma-static", "support-de").get("state") == "Downloaded",
+        )
+        self.run(
+            "get",
+            "aimsvc",
+            "gemma-static",
+            "-o",
+            "jsonpath={range .status.adapters[*]}{.name}: {.state} {.lastError}{'\\n'}{end}",
+        )
+        self._expect("no InferenceService while an adapter is missing", None, self.isvc("gemma-static"))
+        self.say("no InferenceService yet. Now the files are put into the bucket, and staging is asked to try at once:")
+        write_adapter(Path(self.info["s3"]["root"]), LEGAL)
+        self.run("annotate", "aimsvc", "gemma-static", "aim.eai.amd.com/retry-staging=1", "--overwrite")
+        self.wait("both adapters to be served", lambda: {"legal-r20", "support-de"} <= set(self.models("gemma-static")))
+        self.wait("the service to be ready", lambda: self._phase("gemma-static") == "Running")
+        self.run("get", "aimsvc", "gemma-static")
+        ceiling = (self.get("aimsvc", "gemma-static") or {})["status"]["adapterMaxRank"]
+        self._expect("ranks 20 and 8 need the ceiling 32", 32, ceiling)
+        self.say(f"status.adapterMaxRank is {ceiling}: the largest rank, 20, rounded up")
+
+    def refusals(self) -> None:
+        """Show what `kubectl apply` refuses, and how to mend it."""
+        self.step("What kubectl apply refuses")
+        cases: list[tuple[str, str, str]] = [
+            (
+                "the mode is a start-up property of the pod",
+                _service("gemma-cs", ["support-de"], mode="static"),
+                "spec.adapterMode",
+            ),
+            ("a static list is frozen", _service("gemma-static", ["support-de"], mode="static"), "spec.adapters"),
+            (
+                "static services infer their ceiling",
+                _service("refused", ["support-de"], mode="static", max_rank=64),
+                "spec.adapterRuntime.maxRank",
+            ),
+            (
+                "two adapters with the same path",
+                _service("refused", ["support-de", "restored"]),
+                "spec.adapters[1].name",
+            ),
+            (
+                "a profile without the feature",
+                _service("refused", ["support-de"], profile="plain"),
+                "spec.profileOverrides.features",
+            ),
+            ("an adapter of another base", _service("refused", ["for-another-base"]), "spec.adapters[0].name"),
+            ("a rank above the ceiling", _service("refused", ["wide"]), "spec.adapters[0].name"),
+        ]
+        self._prepare_refusals()
+        for why, manifest, path in cases:
+            self.say(f"-- {why}")
+            said = self.run("apply", "-f", "-", stdin=manifest, refused=True)
+            self._expect(f"the message names {path}", True, path in said and "is invalid" in said)
+
+    def _prepare_refusals(self) -> None:
+        """Make what the refused manifests refer to."""
+        self.run("apply", "-f", "-", stdin=_adapter("restored", f"hf://{SUPPORT_DE.folder}", rank=8), show=False)
+        frozen = '{"status":{"adapterPath":"support-de"}}'
+        self.run("patch", "aimart", "restored", "--subresource=status", "--type=merge", "-p", frozen, show=False)
+        other = _adapter("for-another-base", f"hf://{SUPPORT_DE.folder}", fits="acme/tiny-llama")
+        self.run("apply", "-f", "-", stdin=other, show=False)
+        self.run("apply", "-f", "-", stdin=_adapter("wide", f"hf://{SUPPORT_DE.folder}", rank=64), show=False)
+        profile = self.get("aimprf", "gemma-3-27b-it-mi300x-bf16") or {}
+        plain = {key: profile[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "plain"}}
+        del plain["spec"]["features"]
+        self.run("apply", "-f", "-", stdin=json.dumps(plain), show=False)
+
+    def _wait_state(self, service: str, adapter: str, state: str) -> None:
+        self.wait(f"adapter {adapter} to be {state}", lambda: self.adapter(service, adapter).get("state") == state)
+
+    def _running(self, service: str) -> Json:
+        pod, isvc = self.pod(service), self.isvc(service)
+        if pod is None or isvc is None:
+            raise StepFailedError(f"one predictor pod of {service}", self._story(None))
+        restarts = sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
+        return {"pod": pod["metadata"]["uid"], "restarts": restarts, "generation": isvc["metadata"]["generation"]}
+
+    def _phase(self, service: str) -> str | None:
+        return ((self.get("aimsvc", service) or {}).get("status") or {}).get("status")
+
+    def _expect(self, what: str, wanted: object, seen: object) -> None:
+        if wanted != seen:
+            raise StepFailedError(f"{what}: {wanted!r}", f"{seen!r}\n{self._story(None)}")
+
+
+def _adapter(name: str, source: str, *, rank: int | None = None, fits: str = GEMMA.model_id) -> str:
+    spec: Json = {"type": "adapter", "modelId": f"acme/{name}", "compatibleWith": [fits], "sourceUri": source}
+    if rank is not None:
+        spec["rank"] = rank
+    return _manifest("aim.eai.amd.com/v1alpha1", "AIMArtifact", name, spec)
+
+
+def _service(
+    name: str,
+    adapters: list[str],
+    *,
+    mode: str = "dynamic",
+    profile: str = "gemma-3-27b-it-mi300x-bf16",
+    max_rank: int | None = None,
+) -> str:
+    spec: Json = {
+        "profile": {"name": profile},
+        "adapterMode": mode,
+        "adapters": [{"name": adapter, "kind": "AIMArtifact"} for adapter in adapters],
+    }
+    if max_rank is not None:
+        spec["adapterRuntime"] = {"maxRank": max_rank}
+    return _manifest("aim.eai.amd.com/v1alpha2", "AIMService", name, spec)
+
+
+def _manifest(api_version: str, kind: str, name: str, spec: Json) -> str:
+    return json.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if any(char in word for char in ' {}[]|"') else word
+
+
+def _print(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def tell(demo: Demo) -> int:
+    """Tell the story; returns the exit code."""
+    for chapter in (demo.worked_example, demo.add_and_remove, demo.static_service, demo.refusals):
+        try:
+            chapter()
+        except StepFailedError as error:
+            _print(f"\nFAILED\n  expected: {error.expected}\n  seen: {error.seen}")
+            return 1
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Bring a cluster up, tell the story, take it down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path(".aim-dev/demo"), help="the cluster's folder")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running and say what to try")
+    options = parser.parse_args(arguments)
+    begun = time.monotonic()
+    code = bring_up(options.dir, SETTINGS, fresh=True, bare=False)
+    if code != 0:
+        return code
+    try:
+        code = tell(Demo(gather(options.dir)))
+    finally:
+        if not options.keep:
+            take_down(options.dir)
+    _print(f"\n{'Done' if code == 0 else 'Failed'} in {time.monotonic() - begun:.0f} s.")
+    if options.keep:
+        _suggest(options.dir)
+    return code
+
+
+def _suggest(folder: Path) -> None:
+    info = gather(folder)
+    _print(f"""
+The cluster is left running. To look around:
+  export KUBECONFIG={info["kubeconfig"]}
+  alias kubectl={info["kubectl"]}
+  kubectl get aimsvc,aimart,isvc,pods
+  kubectl describe aimsvc gemma-cs
+  aim-adapters dev info --dir {folder}
+To stop it:
+  aim-adapters dev down --dir {folder}""")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
