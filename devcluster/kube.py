@@ -245,7 +245,7 @@ class Kube:
                         failures = 1
                         continue  # an expired version is no trouble of the server: list again at once
                 failures += 1
-                log.debug("watch interrupted", extra={"path": path, "error": str(error)})
+                log.debug("watch of %s interrupted: %s", path, error)
                 await asyncio.sleep(_backoff_s(failures))
 
     async def _list(self, path: str, params: Params | None) -> tuple[Objects, str]:

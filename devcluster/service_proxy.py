@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from devcluster.kube import Kube
 
@@ -100,85 +100,92 @@ class Turns:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a forwarded connection: what it receives goes to the other end."""
+    """One end of a forwarded connection: what it receives goes to the other end, once there is one."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.other: _Side | None = None
         self.ended = False  # it sends no more
+        self._early: list[bytes] = []  # received before the other end was there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's own class is none by inheritance
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        if self.other and self.other.transport:
+        if self.other is None:
+            self._early.append(data)
+            self._quietly(lambda t: t.pause_reading())
+        elif self.other.transport:
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
         self.ended = True
-        if self.other is None or self.other.transport is None:
+        return self.other is None or self._pass_end(self.other)
+
+    def join(self, other: _Side) -> None:
+        """Learn the other end and give it what came early."""
+        self.other = other
+        if other.transport:
+            other.transport.writelines(self._early)
+        self._early = []
+        if self.ended:
+            self._pass_end(other)
+        self._quietly(lambda t: t.resume_reading())
+
+    def _pass_end(self, other: _Side) -> bool:
+        """Tell the other end that no more comes; return whether this end's connection stays open for the way back."""
+        other._quietly(lambda t: t.write_eof())
+        if other.ended:
+            other._quietly(lambda t: t.close())
             return False
-        with contextlib.suppress(OSError, RuntimeError):
-            self.other.transport.write_eof()
-        if self.other.ended:
-            self.other.transport.close()
-            return False
-        return True  # the other direction may go on
+        return True
 
     def pause_writing(self) -> None:
-        if self.other and self.other.transport:
-            with contextlib.suppress(RuntimeError):  # it is closing
-                self.other.transport.pause_reading()
+        if self.other:
+            self.other._quietly(lambda t: t.pause_reading())
 
     def resume_writing(self) -> None:
-        if self.other and self.other.transport:
-            with contextlib.suppress(RuntimeError):  # it is closing
-                self.other.transport.resume_reading()
+        if self.other:
+            self.other._quietly(lambda t: t.resume_reading())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.other and self.other.transport:
-            self.other.transport.close()
+        if self.other:
+            self.other._quietly(lambda t: t.close())
+
+    def _quietly(self, act: Callable[[asyncio.Transport], object]) -> None:
+        """Act on the transport; that it is closing already is no error."""
+        if self.transport:
+            with contextlib.suppress(OSError, RuntimeError):
+                act(self.transport)
 
 
 class _Front(_Side):
     """The client's end: looks for a pod as soon as it is connected."""
 
-    def __init__(self, connect: Callable[[], Any], tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(
+        self, connect: Callable[[], Coroutine[Any, Any, _Side | None]], tasks: set[asyncio.Task[None]]
+    ) -> None:
         super().__init__()
         self._connect = connect
         self._tasks = tasks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.pause_reading()
-        task = asyncio.ensure_future(self._join())
+        task = asyncio.get_running_loop().create_task(self._find_pod())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _join(self) -> None:
+    async def _find_pod(self) -> None:
         assert self.transport is not None
-        back: _Side | None = await self._connect()
+        back = await self._connect()
         if back is None or back.transport is None:
             self.transport.abort()
-            return
-        if self.transport.is_closing():
-            back.transport.close()
-            return
-        self.other, back.other = back, self
-        back.transport.resume_reading()
-        self.transport.resume_reading()
-
-
-class _Back(_Side):
-    """The pod's end: holds what it receives until both ends know each other."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.pause_reading()
+        elif self.transport.is_closing():
+            back.transport.abort()
+        else:
+            self.join(back)
+            back.join(self)
 
 
 class ServiceProxy:
@@ -259,6 +266,6 @@ class ServiceProxy:
                 continue
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CONNECT_S):
-                    _, side = await loop.create_connection(_Back, backend.ip, port)
+                    _, side = await loop.create_connection(_Side, backend.ip, port)
                 return side
         return None

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m devcluster.node", description="Run pods as local processes.")
     p.add_argument("--kubeconfig", type=Path, required=True, help="of system:node:NAME")
     p.add_argument("--dir", type=Path, required=True, help="the node's own folder")
-    p.add_argument("--name", default="aim-dev-node")
+    p.add_argument("--name", default="aim-dev-0")
     p.add_argument("--pod-cidr", default="127.65.0.0/16")
     p.add_argument("--images", type=Path, required=True, help="JSON: image → local command")
     p.add_argument("--claims", type=Path, required=True, help="folder with NAMESPACE/CLAIM per volume claim")

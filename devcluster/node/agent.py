@@ -10,6 +10,7 @@ from typing import Any
 
 from devcluster.node.host import Host
 from devcluster.node.pod import PodWorker
+from devcluster.node.resolve import pod_title
 from devcluster.service_proxy import Backend, matches
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Agent:
             await worker.run()
             await worker.gone.wait()
         except Exception:
-            log.exception("pod worker broke", extra={"pod": worker.pod["metadata"]["name"]})
+            log.exception("worker of pod %s broke", pod_title(worker.pod))
             return
         self._workers.pop(worker.uid, None)
         self._tasks.pop(worker.uid, None)

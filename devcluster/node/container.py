@@ -307,7 +307,7 @@ class Container:
                 task.cancel()
             for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    log.error("probe or hook broke", exc_info=outcome, extra={"container": self.record.name})
+                    log.error("probe or hook of container %s broke", self.record.name, exc_info=outcome)
 
     async def _end(self, process: Process, exited: asyncio.Task[int], deadline: float | None) -> None:
         """Stop the process: hook, SIGTERM, grace, SIGKILL. The pod's own deadline holds as well, and may move."""

@@ -38,7 +38,7 @@ class Events:
         try:
             self._queue.put_nowait((pod, kind, reason, message[:1000], container))
         except asyncio.QueueFull:
-            log.warning("event dropped", extra={"reason": reason, "pod": pod["metadata"]["name"]})
+            log.warning("event dropped: %s about pod %s", reason, pod["metadata"]["name"])
 
     async def run(self) -> None:
         """Write events for ever."""
@@ -47,7 +47,7 @@ class Events:
             try:
                 await self._write(pod, kind, (reason, message, container))
             except KubeError as error:  # a namespace that is going away takes no events
-                log.info("event not written", extra={"reason": reason, "error": str(error)})
+                log.info("event %s not written: %s", reason, error)
 
     async def _write(self, pod: Json, kind: str, what: tuple[str, str, str]) -> None:
         meta = pod["metadata"]

@@ -14,7 +14,7 @@ from typing import Any
 from devcluster.kube import STRATEGIC_PATCH, Kube, KubeError, path_for
 from devcluster.node.container import Container
 from devcluster.node.host import Host
-from devcluster.node.resolve import PodFacts
+from devcluster.node.resolve import PodFacts, pod_title
 from devcluster.node.status import Record, Seen, build_status, difference, is_ready, timestamp
 from devcluster.node.volumes import PodVolumes, Ready, VolumeError
 
@@ -230,7 +230,7 @@ class PodWorker:
                     told = str(error)
                     self.host.events.warning(self.pod, "FailedMount", told)
             except KubeError as error:
-                log.info("volumes wait", extra={"pod": self.uid, "error": str(error)})
+                log.info("volumes of pod %s wait: %s", pod_title(self.pod), error)
             else:
                 return True
             await _wait_any(self._wake_volumes, timeout_s=pause)
@@ -329,7 +329,7 @@ class PodWorker:
             if error.not_found or error.conflict:
                 self.gone.set()  # or another pod has the name now
                 return True
-            log.warning("pod status not written", extra={"pod": meta["name"], "error": str(error)})
+            log.warning("status of pod %s not written: %s", pod_title(self.pod), error)
             return error.status == 422  # the API server refuses it for good; the next change is another try
         self._written = status
         return True

@@ -15,6 +15,7 @@ from devcluster.node.process import Process, StartError
 Json = dict[str, Any]
 # A first success is looked for this often, between the counted attempts: nobody should wait ten seconds on a laptop.
 EAGER_PERIOD_S = 0.25
+_EAGER_START_S = 1.0  # and failures in the first second are not counted, since nothing starts in no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ async def run_probe(
     attempts = Attempts(timing)
     loop = asyncio.get_running_loop()
     await asyncio.sleep(timing.initial_delay_s)
-    due = loop.time()
+    due = loop.time() + (min(_EAGER_START_S, timing.period_s) if eager else 0)
     while True:
         counted = loop.time() >= due
         if counted:

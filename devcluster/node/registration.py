@@ -120,6 +120,7 @@ class Registration:
 
     async def register(self) -> None:
         """Create or update the Node, trying until the API server is there. Raises: KubeError if refused."""
+        told = ""
         while True:
             try:
                 await self._put()
@@ -129,7 +130,9 @@ class Registration:
                 # 403: the server's own roles come up a moment after the server itself
                 if error.status in {400, 401, 404, 422}:
                     raise
-                log.info("node not registered yet", extra={"error": str(error)})
+                if str(error) != told:
+                    told = str(error)
+                    log.info("node not registered yet: %s", error)
             await asyncio.sleep(_RETRY_S)
 
     async def keep_alive(self) -> None:
@@ -143,7 +146,7 @@ class Registration:
                 if node is None or not _is_ready(node):
                     await self._set_ready()
             except KubeError as error:
-                log.warning("node heartbeat failed", extra={"error": str(error)})
+                log.warning("node heartbeat failed: %s", error)
             await asyncio.sleep(_RENEW_S)
 
     async def _put(self) -> None:

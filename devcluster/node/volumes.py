@@ -80,7 +80,7 @@ class PodVolumes:
                 try:
                     await self._write(pod, volume, facts)
                 except (ConfigError, KubeError, VolumeError) as error:
-                    log.info("volume keeps its last files", extra={"volume": volume["name"], "why": str(error)})
+                    log.info("volume keeps its last files: %s", error)
                     if token_requests(volume):
                         return time.time() + _TOKEN_RETRY_S
         return min((when for _, when in self._tokens.values()), default=None)
