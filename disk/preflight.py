@@ -437,8 +437,9 @@ def _is_known(path: str, known: set[str]) -> bool:
     if path in known:
         return True
     outer, _, inner = path.partition(".")
-    # Some bases were saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…").
-    return outer not in known and inner in known
+    # Some bases were saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…"): transformers adds
+    # it on loading. Any other prefix is the mistake of field report L05.
+    return outer in ("transformer", "model") and outer not in known and inner in known
 
 
 # -- words ----------------------------------------------------------------------------------------------------------

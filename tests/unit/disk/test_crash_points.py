@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +32,6 @@ from tests.unit.disk.world import (
     adapter,
     copy_with_links,
     digest_of,
-    fast_folder,
     fetch_spec,
     look,
     quick,
@@ -265,13 +264,6 @@ def check_end(scenario: Scenario, disk: Path) -> None:
     used = {digest_of(files) for wanted in scenario.wanted.values() for files in wanted.values()}
     assert stored == (used | {digest_of(A2)} if held else used)
     assert not list(disk.rglob("*record--*"))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    made = fast_folder()
-    yield made
-    shutil.rmtree(made)
 
 
 @dataclass

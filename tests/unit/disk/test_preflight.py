@@ -1,0 +1,459 @@
+"""Preflight over real adapters, over each rule, and over random bytes: never an exception, always a reason."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import shutil
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from disk.preflight import (
+    CONFIG,
+    LARGEST_CONFIG,
+    Finding,
+    Limits,
+    Tensor,
+    Verdict,
+    Weights,
+    base_module_paths,
+    check_config,
+    check_listing,
+    check_weights,
+    module_path,
+    read_header,
+    tensor_rank,
+)
+from disk.reasons import REASONS
+from disk.weights import inspect_adapter, read_base_modules, read_weights
+from tests.unit.disk.world import FIXTURES, lora_tensors, safetensors
+
+LIMITS = Limits(max_rank=512, declared_rank=512)
+ROWS = list(csv.DictReader((FIXTURES / "INDEX.tsv").read_text().splitlines(), delimiter="\t"))
+REJECTED = {
+    "llama-r8-dora": "AdapterUsesDora",
+    "llama-lm-head-saved": "AdapterSavesModules",
+    "llama-ia3": "AdapterTypeUnsupported",
+    "llama-r1024": "AdapterRankExceedsCeiling",
+    "damaged-weights-truncated": "AdapterWeightsTruncated",
+    "damaged-lfs-pointer": "AdapterIsLfsPointer",
+    "damaged-config-not-json": "AdapterConfigUnreadable",
+    "damaged-config-no-r": "AdapterRankMissing",
+    "damaged-no-weights": "AdapterWeightsMissing",
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
+def test_each_real_adapter(row: dict[str, str]) -> None:
+    verdict = inspect_adapter(FIXTURES / row["name"], Limits(512, 512, row["base"]))
+    warned = {warning.reason for warning in verdict.warnings}
+    if row["expect"].startswith("reject"):
+        assert verdict.failure is not None
+        assert verdict.failure.reason == REJECTED[row["name"]]
+        return
+    assert verdict.failure is None
+    assert verdict.rank == int(row["max_effective_rank"])
+    assert verdict.base_name == row["base"]
+    assert ("AdapterUsesBias" in warned) == row["expect"].startswith("warn")
+    assert warned - {"AdapterUsesBias", "AdapterExtraTensors", "AdapterIsPickle"} == set()
+
+
+def test_every_fixture_is_in_the_index() -> None:
+    assert {row["name"] for row in ROWS} == {path.name for path in FIXTURES.iterdir() if path.is_dir()}
+
+
+# -- the rank -------------------------------------------------------------------------------------------------------
+
+
+def config(**changes: Any) -> bytes:
+    values = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj"]} | changes
+    return json.dumps({name: value for name, value in values.items() if value != "absent"}).encode()
+
+
+def weights(data: bytes) -> Weights:
+    length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else 0
+    return Weights("adapter_model.safetensors", len(data), data[:512], data[8 : 8 + length])
+
+
+def judge(raw: bytes, data: bytes | None = None, limits: Limits = LIMITS, base: set[str] | None = None) -> Verdict:
+    return check_weights(weights(data if data is not None else safetensors(lora_tensors(8))), raw, limits, base)
+
+
+RANKS = {
+    "within": (config(), 8, Limits(8, 8), None, set()),
+    "above declared": (config(r=16), 16, Limits(32, 8), None, {"AdapterRankAboveDeclared"}),
+    "above the ceiling": (config(r=64), 64, Limits(32, 8), "AdapterRankExceedsCeiling", set()),
+    "pattern above r": (config(rank_pattern={"q": 64}), 64, Limits(32, 8), "AdapterRankExceedsCeiling", set()),
+    "pattern below r": (config(rank_pattern={"q": 4}), 8, Limits(32, 8), None, set()),
+    "pattern null": (config(rank_pattern=None), 8, Limits(32, 8), None, set()),
+}
+
+
+@pytest.mark.parametrize(("raw", "rank", "limits", "reason", "warned"), RANKS.values(), ids=RANKS)
+def test_rank(raw: bytes, rank: int, limits: Limits, reason: str | None, warned: set[str]) -> None:
+    verdict = check_config(raw, limits)
+    assert (verdict.failure.reason if verdict.failure else None) == reason
+    assert verdict.rank == rank
+    assert {one.reason for one in verdict.warnings} == warned
+
+
+def test_the_message_names_all_three_ranks() -> None:
+    """Field reports L07, L09: which number is which, and what to set."""
+    failure = check_config(config(r=64), Limits(32, 16)).failure
+    assert failure is not None
+    assert all(number in failure.detail for number in ("64", "32", "16"))
+    assert "maxRank" in REASONS[failure.reason].advice
+
+
+def test_tensors_above_the_configured_rank() -> None:
+    """The files are the truth: tensors of rank 64 under a configuration that says 8."""
+    verdict = judge(config(), safetensors(lora_tensors(64)), Limits(32, 32))
+    assert verdict.failure is not None
+    assert verdict.failure.reason == "AdapterRankExceedsCeiling"
+    verdict = judge(config(), safetensors(lora_tensors(16)), Limits(32, 8))
+    assert verdict.failure is None
+    assert verdict.rank == 16
+    assert {one.reason for one in verdict.warnings} == {"AdapterRankMismatch", "AdapterRankAboveDeclared"}
+
+
+TENSORS = {
+    "A": (Tensor("base_model.model.m.q_proj.lora_A.weight", (8, 64)), 8),
+    "B": (Tensor("base_model.model.m.q_proj.lora_B.weight", (64, 8)), 8),
+    "named adapter": (Tensor("base_model.model.m.q_proj.lora_A.default.weight", (8, 64)), 8),
+    "embedding A": (Tensor("base_model.model.m.embed.lora_embedding_A", (8, 64)), 8),
+    "embedding B": (Tensor("base_model.model.m.embed.lora_embedding_B", (64, 8)), 8),
+    "fused experts": (Tensor("base_model.model.m.experts.lora_A.weight", (8 * 128, 64)), None),
+    "bias": (Tensor("base_model.model.m.q_proj.lora_B.bias", (64,)), None),
+    "base layer": (Tensor("base_model.model.m.q_proj.base_layer.weight", (64, 64)), None),
+    "one dimension": (Tensor("base_model.model.m.q_proj.lora_A.weight", (8,)), None),
+    "convolution": (Tensor("base_model.model.m.conv.lora_A.weight", (8, 3, 3, 3)), 8),
+}
+
+
+@pytest.mark.parametrize(("tensor", "rank"), TENSORS.values(), ids=TENSORS)
+def test_rank_of_a_tensor(tensor: Tensor, rank: int | None) -> None:
+    assert tensor_rank(tensor) == rank
+
+
+def test_module_paths() -> None:
+    assert module_path("base_model.model.model.layers.0.q_proj.lora_A.weight") == "model.layers.0.q_proj"
+    assert module_path("base_model.model.model.layers.0.q_proj.lora_A.default.weight") == "model.layers.0.q_proj"
+    assert module_path("base_model.model.lm_head.weight") is None
+
+
+# -- the configuration ----------------------------------------------------------------------------------------------
+
+CONFIGS = {
+    "not JSON": (b"{", "AdapterConfigUnreadable"),
+    "a list": (b"[]", "AdapterConfigUnreadable"),
+    "not UTF-8": (b"\xff\xfe{", "AdapterConfigUnreadable"),
+    "empty": (b"", "AdapterConfigUnreadable"),
+    "huge": (b" " * (LARGEST_CONFIG + 1), "AdapterConfigUnreadable"),
+    "deep": (b"[" * 100_000, "AdapterConfigUnreadable"),
+    "a number without end": (b'{"r": ' + b"9" * 10_000 + b"}", "AdapterConfigUnreadable"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "AdapterIsLfsPointer"),
+    "no type": (config(peft_type="absent"), "AdapterTypeUnsupported"),
+    "lower case type": (config(peft_type="lora"), "AdapterTypeUnsupported"),
+    "ADALORA with booleans": (config(peft_type="ADALORA", rank_pattern={"a": [True]}), "AdapterTypeUnsupported"),
+    "r null": (config(r=None), "AdapterRankMissing"),
+    "r zero": (config(r=0), "AdapterConfigUnreadable"),
+    "r text": (config(r="8"), "AdapterConfigUnreadable"),
+    "r float": (config(r=8.0), "AdapterConfigUnreadable"),
+    "r true": (config(r=True), "AdapterConfigUnreadable"),
+    "pattern list": (config(rank_pattern=[1]), "AdapterConfigUnreadable"),
+    "pattern value": (config(rank_pattern={"a": "8"}), "AdapterConfigUnreadable"),
+    "no targets": (config(target_modules=[]), "AdapterTargetsNothing"),
+    "targets absent": (config(target_modules="absent"), "AdapterTargetsNothing"),
+    "targets numbers": (config(target_modules=[1]), "AdapterConfigUnreadable"),
+    "targets a regex": (config(target_modules=".*q_proj"), None),
+    "all-linear": (config(target_modules="all-linear"), None),
+    "dora": (config(use_dora=True), "AdapterUsesDora"),
+    "saved modules": (config(modules_to_save=["lm_head"]), "AdapterSavesModules"),
+    "saved modules empty": (config(modules_to_save=[]), None),
+    "NaN somewhere": (config().replace(b'"r": 8', b'"r": 8, "lora_dropout": NaN'), None),
+    "unknown keys": (config(future={"x": 1}), None),
+}
+
+
+@pytest.mark.parametrize(("raw", "reason"), CONFIGS.values(), ids=CONFIGS)
+def test_configuration(raw: bytes, reason: str | None) -> None:
+    failure = check_config(raw, LIMITS).failure
+    assert (failure.reason if failure else None) == reason
+
+
+BASES = {
+    "same": ("acme/base", "acme/base", False),
+    "other case": ("Acme/Base", "acme/base", False),
+    "other model": ("acme/other", "acme/base", True),
+    "other organisation": ("elsewhere/base", "acme/base", True),
+    "local path, same name": ("/data/models/base/", "acme/base", False),
+    "relative path, same name": ("./models/base", "acme/base", False),
+    "windows path, same name": ("C:\\models\\base", "acme/base", False),
+    "local path, other name": ("/data/models/checkpoint-12", "acme/base", True),
+    "none in the file": (None, "acme/base", False),
+    "base unknown": ("acme/other", None, False),
+}
+
+
+@pytest.mark.parametrize(("named", "base", "differs"), BASES.values(), ids=BASES)
+def test_base_name(named: str | None, base: str | None, differs: bool) -> None:
+    """Field report L46b: local paths of the trainer are compared by their last part; a warning unless strict."""
+    raw = config(base_model_name_or_path=named)
+    verdict = check_config(raw, Limits(8, 8, base))
+    assert verdict.failure is None
+    assert [one.reason for one in verdict.warnings] == (["AdapterBaseMismatch"] if differs else [])
+    strict = check_config(raw, Limits(8, 8, base, strict_base=True)).failure
+    assert (strict is not None) == differs
+
+
+# -- the listing ----------------------------------------------------------------------------------------------------
+
+LISTINGS = {
+    "good": ([CONFIG, "adapter_model.safetensors"], None),
+    "bin": ([CONFIG, "adapter_model.bin"], None),
+    "nested": ([f"checkpoint-2/{CONFIG}", "checkpoint-2/adapter_model.safetensors"], "AdapterLayoutNested"),
+    "no config": (["adapter_model.safetensors"], "AdapterConfigMissing"),
+    "nothing": ([], "AdapterConfigMissing"),
+    "no weights": ([CONFIG, "README.md"], "AdapterWeightsMissing"),
+    "sharded": ([CONFIG, "adapter_model-00001-of-00002.safetensors"], "AdapterSharded"),
+    "index": ([CONFIG, "adapter_model.safetensors.index.json"], "AdapterSharded"),
+}
+
+
+@pytest.mark.parametrize(("names", "reason"), LISTINGS.values(), ids=LISTINGS)
+def test_listing(names: list[str], reason: str | None) -> None:
+    finding = check_listing(names)
+    assert (finding.reason if finding else None) == reason
+
+
+# -- the weights ----------------------------------------------------------------------------------------------------
+
+GOOD = safetensors(lora_tensors(8))
+
+
+def with_header(header: Any, data: bytes = b"") -> bytes:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(raw)) + raw + data
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]} | changes
+
+
+LORA = "base_model.model.m.lora_A.weight"
+WEIGHT_FILES = {
+    "good": (GOOD, None),
+    "truncated": (GOOD[:-1], "AdapterWeightsTruncated"),
+    "header truncated": (GOOD[:40], "AdapterWeightsTruncated"),
+    "eight bytes": (GOOD[:8], "AdapterWeightsTruncated"),
+    "empty": (b"", "AdapterWeightsTruncated"),
+    "longer": (GOOD + b"\0", "AdapterWeightsUnreadable"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "AdapterIsLfsPointer"),
+    "html": (b"<!DOCTYPE html><html><body>Sign in</body></html>", "AdapterWeightsUnreadable"),
+    "zip": (b"PK\x03\x04" + b"\0" * 100, "AdapterWeightsUnreadable"),
+    "header not JSON": (with_header(b"{nonsense"), "AdapterWeightsUnreadable"),
+    "header a list": (with_header(b"{}"), "AdapterFitsNoModule"),
+    "gap": (with_header({LORA: entry(data_offsets=[4, 8])}, b"\0" * 8), "AdapterWeightsUnreadable"),
+    "overlap": (
+        with_header({LORA: entry(), "b": entry(data_offsets=[2, 6])}, b"\0" * 6),
+        "AdapterWeightsUnreadable",
+    ),
+    "size contradicts shape": (with_header({LORA: entry(shape=[2, 2])}, b"\0" * 4), "AdapterWeightsUnreadable"),
+    "negative offset": (with_header({LORA: entry(data_offsets=[-4, 0])}), "AdapterWeightsUnreadable"),
+    "offsets backwards": (with_header({LORA: entry(data_offsets=[4, 0])}), "AdapterWeightsUnreadable"),
+    "huge offset": (with_header({LORA: entry(data_offsets=[0, 2**60])}), "AdapterWeightsUnreadable"),
+    "shape text": (with_header({LORA: entry(shape="1")}), "AdapterWeightsUnreadable"),
+    "entry a number": (with_header({LORA: 1}), "AdapterWeightsUnreadable"),
+    "no LoRA tensors": (with_header({"x": entry()}, b"\0" * 4), "AdapterFitsNoModule"),
+    "unknown dtype": (with_header({LORA: entry(dtype="F3")}, b"\0" * 4), None),
+    "dora tensor": (
+        safetensors(lora_tensors(8) | {"base_model.model.m.lora_magnitude_vector": (8,)}),
+        "AdapterUsesDora",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), WEIGHT_FILES.values(), ids=WEIGHT_FILES)
+def test_weights(data: bytes, reason: str | None) -> None:
+    failure = judge(config(r=8), data).failure
+    assert (failure.reason if failure else None) == reason
+
+
+PICKLES = {
+    "zip": (b"PK\x03\x04" + b"\0" * 50, b"\0PK\x05\x06" + b"\0" * 18, None),
+    "zip cut": (b"PK\x03\x04" + b"\0" * 50, b"\0" * 50, "AdapterWeightsTruncated"),
+    "old pickle": (b"\x80\x02}q\0.", b"", None),
+    "nonsense": (b"hello", b"", "AdapterWeightsUnreadable"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\n", b"", "AdapterIsLfsPointer"),
+}
+
+
+@pytest.mark.parametrize(("prefix", "tail", "reason"), PICKLES.values(), ids=PICKLES)
+def test_pickle(prefix: bytes, tail: bytes, reason: str | None) -> None:
+    file = Weights("adapter_model.bin", 100, prefix, tail=tail)
+    verdict = check_weights(file, config(), LIMITS, None)
+    assert (verdict.failure.reason if verdict.failure else None) == reason
+    if reason is None:
+        assert [one.reason for one in verdict.warnings] == ["AdapterIsPickle"]
+        refused = check_weights(file, config(), Limits(8, 8, allow_pickle=False), None).failure
+        assert refused is not None
+        assert refused.reason == "AdapterPickleRefused"
+
+
+# -- the base's modules ---------------------------------------------------------------------------------------------
+
+LLAMA = base_module_paths(
+    f"model.layers.{layer}.{module}.weight"
+    for layer in range(2)
+    for module in ("self_attn.q_proj", "self_attn.v_proj", "mlp.experts.0.up_proj", "mlp.experts.1.up_proj")
+)
+FITS = {
+    "all": (("model.layers.0.self_attn.q_proj",), LLAMA, None, set()),
+    "none (L05)": (("language_model.model.layers.0.self_attn.q_proj",), LLAMA, "AdapterFitsNoModule", set()),
+    "none (L06)": (("model.layers.0.self_attn.o_proj",), LLAMA, "AdapterFitsNoModule", set()),
+    "some": (
+        ("model.layers.0.self_attn.q_proj", "model.layers.9.self_attn.q_proj"),
+        LLAMA,
+        None,
+        {"AdapterFitsPartly"},
+    ),
+    "fused experts": (("model.layers.0.mlp.experts",), LLAMA, None, set()),
+    "base without its outermost module": (
+        ("transformer.h.0.attn.c_attn",),
+        base_module_paths(["h.0.attn.c_attn.weight", "wte.weight"]),
+        None,
+        set(),
+    ),
+    "base unknown": (("whatever",), set(), None, set()),
+}
+
+
+@pytest.mark.parametrize(("modules", "base", "reason", "warned"), FITS.values(), ids=FITS)
+def test_modules(modules: tuple[str, ...], base: set[str], reason: str | None, warned: set[str]) -> None:
+    verdict = judge(config(), safetensors(lora_tensors(8, modules)), base=base)
+    assert (verdict.failure.reason if verdict.failure else None) == reason
+    assert {one.reason for one in verdict.warnings} == warned
+
+
+def test_base_modules_are_read_from_headers_or_index(folder: Path) -> None:
+    (folder / "model-1.safetensors").write_bytes(safetensors({"a.b.weight": (2,)}))
+    (folder / "model-2.safetensors").write_bytes(safetensors({"a.c.weight": (2,)}))
+    assert read_base_modules(folder) == {"a.b", "a.c"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x.y.weight": "f"}}))
+    assert read_base_modules(folder) == {"x.y"}
+    (folder / "model.safetensors.index.json").write_text("[")
+    assert read_base_modules(folder) is None
+    assert read_base_modules(folder / "nothing") is None
+
+
+# -- whatever the bytes ---------------------------------------------------------------------------------------------
+
+
+def _is_sound(verdict: Verdict) -> None:
+    found = [verdict.failure, *verdict.warnings]
+    for finding in found:
+        if finding is not None:
+            assert finding.reason in REASONS
+            assert len(finding.detail) < 1500
+            assert finding.detail.isprintable()
+    assert verdict.rank is None or verdict.rank >= 1
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+KEYS = ("peft_type", "r", "rank_pattern", "target_modules", "modules_to_save", "use_dora", "bias")
+SPARE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@SPARE
+@given(st.binary(max_size=300), st.binary(max_size=600))
+def test_random_bytes(raw: bytes, data: bytes) -> None:
+    _is_sound(judge(raw, data))
+    _is_sound(judge(config(), data))
+
+
+@SPARE
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, JSON_VALUES)), JSON_VALUES)
+def test_random_configurations(changes: dict[str, Any], base: Any) -> None:
+    raw = json.dumps({"peft_type": "LORA", "r": 8, "target_modules": ["x"], "base_model_name_or_path": base} | changes)
+    _is_sound(check_config(raw.encode(), Limits(8, 8, "acme/base")))
+    _is_sound(judge(raw.encode()))
+
+
+@SPARE
+@given(st.dictionaries(st.text(max_size=40), JSON_VALUES, max_size=5), st.binary(max_size=40))
+def test_random_headers(header: dict[str, Any], data: bytes) -> None:
+    _is_sound(judge(config(), with_header(header, data)))
+
+
+@SPARE
+@given(st.integers(min_value=0, max_value=len(GOOD) - 1), st.binary(min_size=1, max_size=4))
+def test_damaged_files(at: int, noise: bytes) -> None:
+    _is_sound(judge(config(), GOOD[:at] + noise + GOOD[at + len(noise) :]))
+    _is_sound(judge(config(), GOOD[:at]))
+
+
+@pytest.mark.parametrize("name", [row["name"] for row in ROWS])
+def test_every_prefix_of_real_files(name: str, folder: Path) -> None:
+    copy = folder / name
+    shutil.copytree(FIXTURES / name, copy)
+    for path in sorted(copy.glob("adapter_*")):
+        whole = path.read_bytes()
+        for length in range(0, len(whole), max(1, len(whole) // 25)):
+            path.write_bytes(whole[:length])
+            verdict = inspect_adapter(copy, LIMITS)
+            _is_sound(verdict)
+            assert verdict.failure is not None, f"{path.name} cut at {length} passes"
+        path.write_bytes(whole)
+
+
+# -- only headers are read ------------------------------------------------------------------------------------------
+
+
+def test_two_gigabytes_cost_no_more_than_their_header(tmp_path: Path) -> None:
+    tensors: dict[str, tuple[int, ...]] = {}
+    modules = tuple(f"model.layers.{number}.self_attn.q_proj" for number in range(64))
+    for module in modules:
+        tensors[f"base_model.model.{module}.lora_A.weight"] = (64, 64 * 1024)
+        tensors[f"base_model.model.{module}.lora_B.weight"] = (64 * 1024, 64)
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, shape in tensors.items():
+        size = 4 * shape[0] * shape[1]
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    path = tmp_path / "adapter_model.safetensors"
+    path.write_bytes(with_header(header))
+    with path.open("r+b") as stream:
+        stream.truncate(path.stat().st_size + offset)  # a hole: 2 GiB that take no room
+    (tmp_path / CONFIG).write_bytes(config(r=64))
+    assert path.stat().st_size > 2 * 1024**3
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    verdict = inspect_adapter(tmp_path, LIMITS)
+    seconds = time.perf_counter() - start
+    assert verdict.failure is None
+    assert verdict.rank == 64
+    assert seconds < 0.5  # bench/disk measures it; this only shows that no data is read
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024  # KiB
+
+
+def test_a_giant_header_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "adapter_model.safetensors"
+    path.write_bytes(struct.pack("<Q", 1 << 40) + b"{" + b" " * 1000)
+    with path.open("r+b") as stream:
+        stream.truncate(1 << 41)
+    assert read_weights(path).header == b""
+    finding = read_header(read_weights(path))
+    assert isinstance(finding, Finding)
+    assert finding.reason == "AdapterWeightsUnreadable"
