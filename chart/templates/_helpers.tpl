@@ -3,7 +3,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Name of objects: 52 characters leave room for the longest suffix (-webhook-tls, -webhook-ca). */}}
+{{/* Name of objects: 50 characters leave room for the longest suffix (-webhook-root). */}}
 {{- define "aim-adapters.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}

@@ -1,0 +1,173 @@
+"""Real helm, and a control plane without nodes: what the chart's tests need. No pod runs here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from devcluster.binaries import HELM_MODULE, ensure_programs
+from devcluster.front import bring_up, take_down
+from devcluster.info import gather
+from devcluster.progress import Progress
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "chart"
+RELEASE, NAMESPACE = "aim-adapters", "aim-system"
+
+
+@dataclass
+class Helm:
+    """The real helm with folders of its own, against a cluster when it has a kubeconfig."""
+
+    program: Path
+    home: Path
+    kubeconfig: Path | None = None
+
+    def run(self, *args: str, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run helm; with `check` a failure fails the test and shows what helm said."""
+        folders = {name: str(self.home) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HOME")}
+        kubeconfig = str(self.kubeconfig or self.home / "no-cluster")
+        done = subprocess.run(
+            [str(self.program), *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, **folders, "KUBECONFIG": kubeconfig},
+        )
+        if check and done.returncode != 0:
+            pytest.fail(f"helm {' '.join(args)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def template(self, values: Json, *args: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+        """Return the rendered chart, without the definitions unless the values ask for them: they are large."""
+        argv = ("template", release, str(CHART), f"--namespace={namespace}", "--values=-", *args)
+        return self.run(*argv, stdin=json.dumps({"crds": {"install": False}, **values})).stdout
+
+    def objects(self, values: Json, *args: str) -> list[Json]:
+        """Return the rendered chart as objects."""
+        return [found for found in yaml.load_all(self.template(values, *args), yaml.CSafeLoader) if found]
+
+    def refused(self, values: Json) -> str:
+        """Return what helm says about values that it must refuse."""
+        argv = ("template", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--values=-")
+        done = self.run(*argv, stdin=json.dumps(values), check=False)
+        assert done.returncode != 0, "helm takes these values"
+        return done.stderr
+
+    def install(self, command: str, values: Json | None = None, *args: str) -> str:
+        """`helm install` or `helm upgrade` of the chart; returns what it said."""
+        argv = (command, RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--values=-", *args)
+        return self.run(*argv, stdin=json.dumps(values or {})).stdout
+
+    def uninstall(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """`helm uninstall`."""
+        return self.run("uninstall", RELEASE, f"--namespace={NAMESPACE}", *args, check=check)
+
+
+@dataclass
+class Plane:
+    """A running control plane and the real kubectl."""
+
+    folder: Path
+    kubectl_program: Path
+    kubeconfig: Path
+    audit_log: Path
+
+    def kubectl(
+        self, *args: str, objects: list[Json] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; `objects` go to its standard input."""
+        stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}) if objects is not None else None
+        done = subprocess.run(
+            [str(self.kubectl_program), *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+        )
+        if check and done.returncode != 0:
+            pytest.fail(f"kubectl {' '.join(args)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
+        """Read one object, None when it does not exist."""
+        done = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def apply(self, *objects: Json, check: bool = True, args: tuple[str, ...] = ()) -> str:
+        """`kubectl apply` of these objects; returns all that it said."""
+        done = self.kubectl("apply", "-f", "-", *args, objects=list(objects), check=check)
+        return done.stdout + done.stderr
+
+    def wait(self, probe: Callable[[], T | None], what: str, timeout: float = 30) -> T:
+        """Return what `probe` returns once that is true; fail the test after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            found = probe()
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {timeout:g} s: {what}; last: {found!r}")
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> Path:
+    """The real helm, built when nobody did yet."""
+    return asyncio.run(ensure_programs(Progress(lambda _: None), (HELM_MODULE,)))["helm"]
+
+
+@pytest.fixture(scope="session")
+def helm(helm_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm without a cluster."""
+    return Helm(helm_program, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane for the session."""
+    folder = tmp_path_factory.mktemp("chart") / "cluster"
+    said = io.StringIO()
+    try:
+        if bring_up(folder, {"audit": "true"}, fresh=False, bare=True, out=said) != 0:
+            pytest.fail(f"no control plane:\n{said.getvalue()}")
+        info = gather(folder)
+        audit_log = Path(info["logs"]) / "audit.log"
+        yield Plane(folder, Path(info["kubectl"]), Path(info["kubeconfig"]), audit_log)
+    finally:
+        with contextlib.suppress(OSError):
+            take_down(folder, out=said)
+
+
+@pytest.fixture
+def release(plane: Plane, helm_program: Path, tmp_path: Path) -> Iterator[Helm]:
+    """Helm against the control plane, in a fresh namespace with nothing of ours; cleaned up afterwards."""
+    helm = Helm(helm_program, tmp_path, plane.kubeconfig)
+    plane.kubectl("create", "namespace", NAMESPACE)
+    plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+    yield helm
+    helm.uninstall(check=False)
+    webhooks = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+    plane.kubectl("delete", webhooks, "--all")
+    plane.kubectl("delete", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=aim-adapters")
+    plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/part-of=aim-adapters")
+    plane.kubectl("delete", "namespace", NAMESPACE)
