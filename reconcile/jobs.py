@@ -212,7 +212,7 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
 
     Source: contract, section 6.4 "Job pods" and section 11 "Numbers".
     """
-    labels = managed_labels(**{LABEL_ROLE: plan.role, **plan.labels})
+    labels = managed_labels(**{**plan.labels, LABEL_ROLE: plan.role})
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from fnmatch import fnmatchcase
 from math import ceil
 from typing import Any
 
-from api.kinds import INFERENCE_SERVICE, Kind
-from api.names import FIELD_OWNER, LABEL_MANAGED_BY
-from api.view import Json, name_of, uid_of
+from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
+from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name
+from api.view import Json, dig, items, mapping, name_of, strings, uid_of
 
 _QUANTITY = re.compile(r"^([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
 _FACTORS = {
@@ -48,21 +49,41 @@ def owner_reference(kind: Kind, owner: Json, *, controller: bool = True) -> dict
 
 def owned_by(obj: Json, owner: Json) -> bool:
     """Whether one of the object's owner references names this very owner (by UID)."""
-    references = obj.get("metadata", {}).get("ownerReferences") or ()
-    return any(reference.get("uid") == uid_of(owner) for reference in references)
+    uid = uid_of(owner)
+    return bool(uid) and any(dig(ref, "uid") == uid for ref in items(obj, "metadata", "ownerReferences"))
 
 
 def managed_labels(**labels: str | None) -> dict[str, str]:
-    """Return our labels; keys are given by the caller, values that are no label value are left out."""
+    """Return our labels, those without a value left out."""
     return {LABEL_MANAGED_BY: FIELD_OWNER} | {key: value for key, value in labels.items() if value}
 
 
-_LABEL_VALUE = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
-def label_value(value: str) -> str | None:
-    """Return the value when the API server takes it as a label's, else None."""
-    return value if _LABEL_VALUE.match(value) else None
+def label_value(value: str) -> str:
+    """Return a name as a label's value: itself where the API server takes it, else shortened with a hash."""
+    return value if _LABEL_VALUE.fullmatch(value) else derive_name(value)
+
+
+_NEVER_PROPAGATED = ("app", "component", "serving.kserve.io/*", "batch.kubernetes.io/*", "job-name", "controller-uid")
+
+
+def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
+    """Return an object's labels that its RuntimeConfig propagates; `aim.eai.amd.com/*` always are.
+
+    Labels by which KServe and the Job controller find their own pods are left out whatever the globs say.
+    """
+    patterns = [f"{AIM_GROUP}/*"]
+    if dig(config, "labelPropagation", "enabled") is True:
+        patterns += strings(config, "labelPropagation", "match")
+    return {
+        key: value
+        for key, value in sorted(mapping(obj, "metadata", "labels").items())
+        if isinstance(value, str)
+        and any(fnmatchcase(key, pattern) for pattern in patterns)
+        and not any(fnmatchcase(key, pattern) for pattern in _NEVER_PROPAGATED)
+    }
 
 
 def parse_quantity(value: object) -> Decimal | None:
@@ -88,40 +109,54 @@ def whole_gibibytes(size_bytes: Decimal, headroom_percent: int) -> str:
     return f"{max(1, ceil(size_bytes * (100 + headroom_percent) / 100 / GIB))}Gi"
 
 
-def covers(live: object, desired: object) -> bool:
+_QUANTITIES = frozenset({"requests", "limits", "sizeLimit"})
+_UNORDERED = frozenset({"ownerReferences"})  # a map by UID to the API server: others may add entries of theirs
+
+
+def covers(live: object, desired: object, *, quantities: bool = False) -> bool:
     """Whether the live value already says all that the desired one says, so that applying it would change nothing.
 
     Mappings may have more keys than desired (the API server and others default fields); lists must agree in length and
-    entry by entry; numbers and quantities are compared by value (`49152Mi` covers `48Gi`).
+    entry by entry. Below `requests`, `limits` and `sizeLimit` quantities are compared by value (`49152Mi` covers
+    `48Gi`), elsewhere to the letter: an environment variable `1k` is not `1000`.
     """
     if isinstance(desired, Mapping):
         return isinstance(live, Mapping) and all(
-            key in live and covers(live[key], value) if value is not None else live.get(key) is None
-            for key, value in desired.items()
+            _member_covered(live, key, value, quantities) for key, value in desired.items()
         )
     if isinstance(desired, list):
         return (
             isinstance(live, list)
             and len(live) == len(desired)
-            and all(covers(left, right) for left, right in zip(live, desired, strict=True))
+            and all(covers(left, right, quantities=quantities) for left, right in zip(live, desired, strict=True))
         )
     if live == desired and isinstance(live, bool) == isinstance(desired, bool):
         return True
+    if not quantities:
+        return False
     left, right = parse_quantity(live), parse_quantity(desired)
     return left is not None and left == right
 
 
+def _member_covered(live: Mapping[Any, Any], key: Any, value: object, quantities: bool) -> bool:
+    if value is None:
+        return live.get(key) is None
+    if key not in live:
+        return False
+    if key in _UNORDERED and isinstance(value, list) and isinstance(live[key], list):
+        return all(any(covers(have, want) for have in live[key]) for want in value)
+    return covers(live[key], value, quantities=quantities or key in _QUANTITIES)
+
+
 def agrees(kind: Kind, live: Json | None, desired: Json) -> bool:
     """Whether applying the desired object would change nothing about the live one, what we no longer want included."""
-    if live is None or not covers(live, {key: value for key, value in desired.items() if key not in _OWNED_WHOLLY}):
+    if live is None or not covers(live, desired):
         return False
     if kind != INFERENCE_SERVICE:
-        return covers(live, desired)
-    have, want = live.get("spec", {}).get("predictor", {}), desired["spec"]["predictor"]
-    return covers(have, want) and not _left_over(have, want)
+        return True
+    return not _left_over(mapping(live, "spec", "predictor"), desired["spec"]["predictor"])
 
 
-_OWNED_WHOLLY = frozenset({"spec"})
 _OPTIONAL_PREDICTOR_FIELDS = ("imagePullSecrets", "serviceAccountName", "priorityClassName", "affinity", "tolerations")
 
 
@@ -129,11 +164,20 @@ def _left_over(have: Json, want: Json) -> bool:
     """Whether a predictor has something that we once wrote and do not want any more."""
     if any(have.get(name) for name in _OPTIONAL_PREDICTOR_FIELDS if name not in want):
         return True
-    for old, new in zip(have.get("containers") or (), want["containers"], strict=False):
-        for part in ("requests", "limits"):
-            if (old.get("resources") or {}).get(part, {}).keys() != new["resources"][part].keys():
-                return True
-    return False
+    if _more(have, want, "securityContext"):
+        return True
+    return any(
+        _more(old, new, "securityContext")
+        or _more(mapping(old, "resources"), new["resources"], "requests")
+        or _more(mapping(old, "resources"), new["resources"], "limits")
+        or any(_more(left, right) for left, right in zip(items(old, "env"), new["env"], strict=False))
+        for old, new in zip(items(have, "containers"), want["containers"], strict=False)
+    )
+
+
+def _more(have: Json, want: Json, *path: str) -> bool:
+    """Whether a mapping of the live object has keys that ours has not."""
+    return bool(mapping(have, *path).keys() - mapping(want, *path).keys())
 
 
 def merge_patch(old: Json, new: Json) -> dict[str, Any]:

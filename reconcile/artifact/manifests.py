@@ -11,6 +11,8 @@ from api.jobs import CACHE_MOUNT, DISK_MOUNT, FetchSpec, ReapSpec
 from api.kinds import AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM
 from api.names import (
     ANNOTATION_FETCH_KEY,
+    ANNOTATION_REAP,
+    ANNOTATION_REAP_KEY,
     LABEL_ARTIFACT,
     LABEL_ROLE,
     ROLE_ADAPTER_DISK,
@@ -22,6 +24,7 @@ from api.names import (
 )
 from api.view import (
     Json,
+    annotation,
     cache_directory,
     integer,
     items,
@@ -34,7 +37,14 @@ from api.view import (
     uid_of,
 )
 from reconcile.jobs import JobPlan, job_credentials, render_job
-from reconcile.objects import label_value, managed_labels, owner_reference, parse_quantity, whole_gibibytes
+from reconcile.objects import (
+    label_value,
+    managed_labels,
+    owner_reference,
+    parse_quantity,
+    propagated_labels,
+    whole_gibibytes,
+)
 from reconcile.settings import ReconcileSettings
 
 DEFAULT_ADAPTER_DISK_SIZE = "50Gi"
@@ -93,10 +103,11 @@ def render_cache_claim(artifact: Json, config: Json, size_bytes: Decimal) -> dic
     """Return the claim for the base model's files: ReadWriteMany, size with headroom, whole Gi."""
     return _claim(
         artifact,
-        cache_claim_name(artifact),
-        ROLE_MODEL_CACHE,
-        whole_gibibytes(size_bytes, headroom_percent(config)),
-        cache_storage_class(artifact, config),
+        config,
+        name=cache_claim_name(artifact),
+        role=ROLE_MODEL_CACHE,
+        size=whole_gibibytes(size_bytes, headroom_percent(config)),
+        storage_class=cache_storage_class(artifact, config),
     )
 
 
@@ -104,14 +115,17 @@ def render_disk_claim(artifact: Json, config: Json) -> dict[str, Any]:
     """Return the claim for the adapter disk: ReadWriteMany, owned by the base artifact."""
     return _claim(
         artifact,
-        disk_claim_name(artifact),
-        ROLE_ADAPTER_DISK,
-        disk_size(artifact, config),
-        disk_storage_class(artifact, config),
+        config,
+        name=disk_claim_name(artifact),
+        role=ROLE_ADAPTER_DISK,
+        size=disk_size(artifact, config),
+        storage_class=disk_storage_class(artifact, config),
     )
 
 
-def _claim(artifact: Json, name: str, role: str, size: str, storage_class: str | None) -> dict[str, Any]:
+def _claim(
+    artifact: Json, config: Json, *, name: str, role: str, size: str, storage_class: str | None
+) -> dict[str, Any]:
     spec: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}}
     if storage_class:
         spec["storageClassName"] = storage_class
@@ -121,7 +135,8 @@ def _claim(artifact: Json, name: str, role: str, size: str, storage_class: str |
         "metadata": {
             "name": name,
             "namespace": namespace_of(artifact),
-            "labels": managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(name_of(artifact))}),
+            "labels": propagated_labels(artifact, config)
+            | managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(name_of(artifact))}),
             "ownerReferences": [owner_reference(AIM_ARTIFACT, artifact)],
         },
         "spec": spec,
@@ -168,7 +183,7 @@ def render_fetch_job(
         key=key,
         attempt=attempt,
         deadline=settings.fetch_deadline,
-        labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
+        labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(name_of(artifact))},
         claims=(("cache", claim, CACHE_MOUNT, None, False),) if claim else (),
         credentials=credentials,
         image=text(artifact, "spec", "modelDownloadImage") or text(config, "artifact", "modelDownloadImage"),
@@ -179,11 +194,19 @@ def render_fetch_job(
 
 
 def render_reaper_job(
-    artifact: Json, claim: str, live: Sequence[str], listed_at: datetime, *, dry_run: bool, settings: ReconcileSettings
+    artifact: Json,
+    claim: str,
+    live: Sequence[str],
+    listed_at: datetime,
+    *,
+    dry_run: bool,
+    settings: ReconcileSettings,
+    world: str = "",
 ) -> dict[str, Any]:
     """Return the Job that sweeps the artifact's adapter disk.
 
-    Args: `live`: UIDs of all AIMServices of the namespace, read completely at or after `listed_at`.
+    Args: `live`: UIDs of all AIMServices of the namespace, read completely at or after `listed_at`; `world`: the
+    decision's `sweep_world`.
     """
     spec = ReapSpec(
         disk=DISK_MOUNT,
@@ -193,19 +216,25 @@ def render_reaper_job(
         subtree_skew_seconds=int(settings.reaper_subtree_skew.total_seconds()),
         dry_run=dry_run,
     )
-    key = short_hash("reap", uid_of(artifact), str(listed_at.timestamp()), str(dry_run), length=16)
+    key = reap_key(dry_run=dry_run, world=world, request=annotation(artifact, ANNOTATION_REAP))
     plan = JobPlan(
-        name=derive_name(name_of(artifact), "reaper", key),
+        name=derive_name(name_of(artifact), "reaper", uid_of(artifact), key, str(listed_at.timestamp())),
         namespace=namespace_of(artifact),
         role=ROLE_REAPER,
         owner_kind=AIM_ARTIFACT,
         owner=artifact,
         command="reap",
         args=spec.to_args(),
-        key_annotation=ANNOTATION_FETCH_KEY,
+        key_annotation=ANNOTATION_REAP_KEY,
         key=key,
         deadline=settings.staging_deadline,
         labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
         claims=(("adapter-disk", claim, DISK_MOUNT, None, False),),
+        pull_secrets=items(artifact, "spec", "imagePullSecrets"),
     )
     return render_job(plan, settings)
+
+
+def reap_key(*, dry_run: bool, world: str, request: str | None) -> str:
+    """Return what a reaper Job says about itself: its mode, the world it was decided in, the request it answers."""
+    return f"{'dry-run' if dry_run else 'sweep'}:{world or '-'}:{short_hash(request) if request else '-'}"

@@ -1,0 +1,149 @@
+"""The download of a base model: its bookkeeping in status.download, its Jobs, its retries. Pure.
+
+One Job at a time; how it ended is written down under a key (artifact, source, claim) and the Job goes. Without a claim
+(the size is not known yet) the Job only measures the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from api.kinds import JOB
+from api.names import ANNOTATION_RETRY_STAGING, fetch_key
+from api.view import annotation, dig, integer, mapping, name_of, namespace_of, source_uri, text, uid_of
+from reconcile.artifact.manifests import render_fetch_job
+from reconcile.artifact.observed import Observed
+from reconcile.artifact.status import render_progress
+from reconcile.decision import Draft, EventNote
+from reconcile.jobs import JobState, retry_at
+from reconcile.objects import parse_quantity, parse_timestamp, timestamp
+
+Bookkeeping = dict[str, Any]  # status.download
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """How the download stands: what to write down, and the Job that runs."""
+
+    recorded: Bookkeeping
+    running: JobState | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every byte is in the claim, checked."""
+        return bool(self.recorded.get("completed"))
+
+    @property
+    def measured(self) -> int | None:
+        """Bytes that the source has, None while nobody asked."""
+        size = self.recorded.get("sizeBytes")
+        return size if isinstance(size, int) and size > 0 else None
+
+
+def model_size(seen: Observed) -> Decimal | None:
+    """Bytes of the model: declared, else measured at the source; None while unknown."""
+    if declared := parse_quantity(dig(seen.artifact, "spec", "size")):
+        return declared
+    measured = integer(seen.artifact, "status", "discoveredSizeBytes")
+    measured = measured or integer(seen.artifact, "status", "download", "sizeBytes")
+    return Decimal(measured) if measured else None
+
+
+def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
+    """Return how the download stands; makes the next Job and drops those that are done with."""
+    key = fetch_key(uid_of(seen.artifact), source_uri(seen.artifact), uid_of(seen.claim))
+    recorded = _bookkeeping(seen, key)
+    running: JobState | None = None
+    for job in seen.fetches:
+        if job.terminating:
+            continue
+        if job.key != key or job.attempt <= (integer(recorded, "attempt") or 0):
+            _drop(seen, draft, job)
+        elif job.finished:
+            recorded = _record(seen, draft, recorded, job)
+            _drop(seen, draft, job)
+        else:
+            running = job
+    unmeasured = seen.claim is None and model_size(seen) is None and not recorded.get("sizeBytes")
+    wanted = not recorded.get("completed") and (seen.claim is not None or unmeasured)
+    if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
+        _start(seen, draft, recorded, key)
+    asked = annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
+    if asked and allowed:
+        recorded = recorded | {"lastRetry": asked}
+    return Download(recorded, running)
+
+
+def _bookkeeping(seen: Observed, key: str) -> Bookkeeping:
+    """Return what is written down under this key; another key starts anew (but for the handled annotation)."""
+    recorded = dict(mapping(seen.artifact, "status", "download"))
+    if recorded.get("key") == key:
+        return recorded
+    fresh: Bookkeeping = {"key": key, "attempt": 0, "protocol": source_uri(seen.artifact).partition(":")[0]}
+    if retried := text(recorded, "lastRetry"):
+        fresh["lastRetry"] = retried
+    return fresh
+
+
+def _drop(seen: Observed, draft: Draft, job: JobState) -> None:
+    draft.drop(JOB, namespace_of(seen.artifact), job.name, job.uid)
+
+
+def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) -> Bookkeeping:
+    """Write down how an attempt ended."""
+    result = job.result
+    new = {key: value for key, value in recorded.items() if key not in ("reason", "message", "nextRetryTime")}
+    new["attempt"] = job.attempt
+    if job.phase == "succeeded":
+        if result is None:
+            return new  # a success without a word is tried again: the command finds its own marker and ends at once
+        if result.size_bytes:
+            new["sizeBytes"] = result.size_bytes
+        if seen.claim is not None:
+            new |= {"completed": True, "reason": result.reason}
+            draft.events.append(EventNote("Normal", "ModelFetched", "the base model is complete in its cache"))
+        return new
+    reason, message = (result.reason, result.message) if result else ("JobFailed", "the Job failed")
+    after = result.retry_after_seconds if result else None
+    retry = retry_at(job.finished_at or seen.now, job.attempt, seen.settings, after)
+    draft.events.append(EventNote("Warning", reason, message))
+    return new | {"reason": reason, "message": message, "nextRetryTime": timestamp(retry)}
+
+
+def _is_due(seen: Observed, draft: Draft, recorded: Bookkeeping) -> bool:
+    asked = annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
+    if asked and asked != recorded.get("lastRetry"):
+        return True
+    due = parse_timestamp(recorded.get("nextRetryTime"))
+    if due is None or due <= seen.now:
+        return True
+    draft.look_again(due - seen.now)
+    return False
+
+
+def _start(seen: Observed, draft: Draft, recorded: Bookkeeping, key: str) -> None:
+    job = render_fetch_job(
+        seen.artifact,
+        seen.config.spec,
+        seen.cache_env,
+        key=key,
+        attempt=(integer(recorded, "attempt") or 0) + 1,
+        claim=name_of(seen.claim) or None,
+        settings=seen.settings,
+    )
+    draft.create.append((JOB, job))
+
+
+def download_progress(seen: Observed, download: Download) -> dict[str, Any] | None:
+    """Return status.progress: of the running Job as far as it was asked, whole once complete."""
+    if download.complete:
+        total = download.measured or 0
+        return {"downloadedBytes": total, "totalBytes": total, "percentage": 100, "displayPercentage": "100 %"}
+    if download.running is None:
+        return None
+    if seen.progress is not None:
+        return render_progress(seen.progress)
+    kept = mapping(seen.artifact, "status", "progress")
+    return dict(kept) if kept and kept.get("percentage") != 100 else None

@@ -1,0 +1,97 @@
+"""What a base model needs: a cache claim, a download, an adapter disk that is swept. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, PERSISTENT_VOLUME_CLAIM
+from api.view import Json, dig, integer, items, name_of, terminating, text
+from reconcile.artifact.download import Download, decide_download, download_progress, model_size
+from reconcile.artifact.manifests import headroom_percent, render_cache_claim, render_disk_claim
+from reconcile.artifact.observed import Observed
+from reconcile.artifact.status import config_valid, display_size, render_status, storage_conditions
+from reconcile.artifact.sweep import decide_sweep
+from reconcile.conditions import Condition
+from reconcile.decision import Decision, Draft
+
+
+def decide_model(seen: Observed) -> Decision:
+    """Return claims, Jobs, sweep and status of a base model."""
+    draft = Draft()
+    valid = config_valid(seen)
+    size = model_size(seen)
+    if valid.true and seen.config.readable:
+        if size is not None and seen.claim is None:
+            claim = render_cache_claim(seen.artifact, seen.config.spec, size)
+            draft.create.append((PERSISTENT_VOLUME_CLAIM, claim))
+        if seen.disk_wanted and seen.disk_claim is None:
+            draft.create.append((PERSISTENT_VOLUME_CLAIM, render_disk_claim(seen.artifact, seen.config.spec)))
+    usable = valid.true and not terminating(seen.claim)
+    download = decide_download(seen, draft, allowed=usable)
+    sweep = decide_sweep(seen, draft)
+    ready = _ready(seen, valid, download)
+    fields = _fields(seen, download) | sweep.status
+    for carried in ("lastUsed", "lastRestage"):
+        fields[carried] = dig(seen.artifact, "status", carried)
+    conditions = [valid, ready, *storage_conditions(seen, draft)]
+    return draft.decision(
+        render_status(seen, _phase(ready, download), conditions, fields), sweep=sweep.sweep, sweep_world=sweep.world
+    )
+
+
+def _fields(seen: Observed, download: Download) -> dict[str, Any]:
+    size = model_size(seen) or (Decimal(download.measured) if download.measured else None)
+    return {
+        "mode": _mode(seen.artifact),
+        "persistentVolumeClaim": name_of(seen.claim) or None,
+        "adapterPersistentVolumeClaim": name_of(seen.disk_claim) or None,
+        "download": download.recorded,
+        "progress": download_progress(seen, download),
+        "discoveredSizeBytes": download.measured or integer(seen.artifact, "status", "discoveredSizeBytes"),
+        "displaySize": display_size(size),
+        "allocatedSize": text(seen.claim, "spec", "resources", "requests", "storage"),
+        "headroomPercent": headroom_percent(seen.config.spec),
+    }
+
+
+_CACHES = frozenset({AIM_PROFILE_CACHE.kind, AIM_TEMPLATE_CACHE.kind})
+
+
+def _mode(artifact: Json) -> str:
+    """Dedicated: owned by a cache, with which it dies; Shared: anybody's."""
+    owned = any(dig(reference, "kind") in _CACHES for reference in items(artifact, "metadata", "ownerReferences"))
+    return "Dedicated" if owned else "Shared"
+
+
+def _ready(seen: Observed, valid: Condition, download: Download) -> Condition:
+    recorded = download.recorded
+    if not valid.true:
+        return Condition("Ready", "False", "ConfigInvalid", valid.message)
+    if terminating(seen.claim):
+        message = f'claim "{name_of(seen.claim)}" is being deleted; the model is fetched anew when it is gone'
+        return Condition("Ready", "False", "ClaimTerminating", message)
+    if download.complete:
+        return Condition("Ready", "True", "ModelCached")
+    if reason := text(recorded, "reason"):
+        words = f"{text(recorded, 'message') or ''} (tried again by itself)".strip()
+        return Condition("Ready", "False", reason, words)
+    if not seen.config.readable:
+        message = f'RuntimeConfig "{seen.config.name}" cannot be read: storage and credentials are not known'
+        return Condition("Ready", "False", "RuntimeConfigUnreadable", message)
+    running = download.running
+    if running is not None and running.blocked_by:
+        return Condition("Ready", "False", "DownloadBlocked", running.blocked_by)
+    if seen.claim is None and model_size(seen) is None:
+        return Condition("Ready", "False", "MeasuringSource", "finding out the size of the source")
+    if running is not None and running.phase == "running":
+        return Condition("Ready", "False", "Downloading", "the base model is being downloaded")
+    return Condition("Ready", "False", "Pending", "waiting for the claim and the download to start")
+
+
+def _phase(ready: Condition, download: Download) -> str:
+    if ready.true:
+        return "Ready"
+    if ready.reason == "ConfigInvalid" or download.recorded.get("reason"):
+        return "Failed"
+    return "Progressing" if download.running is not None and download.running.phase == "running" else "Pending"

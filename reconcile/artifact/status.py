@@ -1,0 +1,115 @@
+"""What an AIMArtifact reports: its status, its configuration, the state of its claims. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from api.jobs import Progress
+from api.view import Json, condition, dig, generation_of, name_of, terminating, text
+from reconcile.artifact.manifests import cache_storage_class, disk_storage_class
+from reconcile.artifact.observed import Observed
+from reconcile.conditions import Condition, render_conditions
+from reconcile.decision import Draft
+from reconcile.objects import parse_timestamp, without_nulls
+
+
+def render_status(
+    seen: Observed, phase: str, conditions: Iterable[Condition], fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the whole status; fields without a value are left out."""
+    generation = generation_of(seen.artifact)
+    rendered = render_conditions(seen.artifact, conditions, generation=generation, now=seen.now)
+    status: dict[str, Any] = without_nulls(
+        {"status": phase, "observedGeneration": generation, "conditions": rendered, **fields}
+    )
+    return status
+
+
+def config_valid(seen: Observed) -> Condition:
+    """Return ConfigValid: the rules' errors, and a RuntimeConfig that is named and does not exist."""
+    if seen.errors:
+        message = "; ".join(str(error) for error in seen.errors)
+        return Condition("ConfigValid", "False", seen.errors[0].reason, message)
+    named = text(seen.artifact, "spec", "runtimeConfigName")
+    if named not in (None, "default") and seen.config.readable and not seen.config.found:
+        message = f'spec.runtimeConfigName: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{named}" exists'
+        return Condition("ConfigValid", "False", "ReferenceNotFound", message)
+    return Condition("ConfigValid", "True", "ConfigValid")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A claim under report. `used`: somebody mounts it, so that it is bound soon whatever its class's binding mode."""
+
+    condition: str
+    claim: Json
+    problem: str
+    storage_class: str | None
+    used: bool
+
+
+def storage_conditions(seen: Observed, draft: Draft) -> list[Condition]:
+    """Return the conditions of the claims that exist."""
+    spec = seen.config.spec
+    claims: list[_Claim] = []
+    if seen.claim is not None:  # the download starts with it
+        shown = cache_storage_class(seen.artifact, spec)
+        claims.append(_Claim("CacheStorageReady", seen.claim, seen.claim_problem, shown, used=True))
+    if seen.disk_claim is not None:
+        shown = disk_storage_class(seen.artifact, spec)
+        claims.append(_Claim("AdapterDiskReady", seen.disk_claim, seen.disk_problem, shown, used=bool(seen.users)))
+    return [_claim_condition(claim, seen, draft) for claim in claims]
+
+
+def _claim_condition(reported: _Claim, seen: Observed, draft: Draft) -> Condition:
+    kind, claim = reported.condition, reported.claim
+    shown = text(claim, "spec", "storageClassName") or reported.storage_class or "the cluster's default"
+    where = f'claim "{name_of(claim)}" of storage class "{shown}"'
+    if terminating(claim):
+        message = f"{where} is being deleted; it goes, and is made anew, when no pod mounts it any more"
+        return Condition(kind, "False", "ClaimTerminating", message)
+    if text(claim, "status", "phase") == "Bound":
+        return Condition(kind, "True", "ClaimBound")
+    if reported.problem:
+        message = f"{where} is not provisioned: {reported.problem} (the class must support ReadWriteMany)"
+        return Condition(kind, "False", "ClaimProvisioningFailed", message)
+    created = parse_timestamp(dig(claim, "metadata", "creationTimestamp")) or seen.now
+    bound_by = created + seen.settings.claim_bind_timeout
+    if seen.now < bound_by or not reported.used:
+        if seen.now < bound_by:
+            draft.look_again(bound_by - seen.now)
+        return Condition(kind, "False", "ClaimPending", f"{where} is not bound yet")
+    describe = f"kubectl describe pvc {name_of(claim)}"
+    message = f"{where} is still not bound; the class must support ReadWriteMany: {describe}"
+    return Condition(kind, "False", "ClaimUnbound", message)
+
+
+def render_progress(progress: Progress) -> dict[str, Any]:
+    """Return status.progress."""
+    return {
+        "downloadedBytes": progress.downloaded_bytes,
+        "totalBytes": progress.total_bytes,
+        "percentage": progress.percentage,
+        "displayPercentage": f"{progress.percentage} %",
+    }
+
+
+_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def display_size(size: Decimal | None) -> str | None:
+    """Return a size in bytes for people, `51.2 GiB`."""
+    if size is None:
+        return None
+    for factor, unit in _UNITS:
+        if size >= factor:
+            return f"{float(size) / factor:.1f} {unit}"
+    return f"{int(size)} B"
+
+
+def is_ready(artifact: Json | None) -> bool:
+    """Whether a base model may be served."""
+    return condition(artifact, "Ready").get("status") == "True" and text(artifact, "status", "status") == "Ready"

@@ -1,0 +1,122 @@
+"""When an adapter disk is swept, and what came of it (contract, section 6.4). Pure.
+
+Decided from state: what the services on the disk looked like at the last sweep (their UIDs and how often they staged)
+against what they look like now. The Job carries the former, so that a change during a sweep is not lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from api.jobs import JobResult
+from api.kinds import JOB
+from api.names import ANNOTATION_REAP, short_hash
+from api.view import annotation, dig, namespace_of, terminating
+from reconcile.artifact.observed import Observed
+from reconcile.decision import Draft, EventNote
+from reconcile.jobs import JobState
+from reconcile.objects import parse_timestamp, timestamp, without_nulls
+
+_DRY_RUN = "dry-run"
+_STATUS = ("lastReapTime", "lastReap", "lastReapWorld", "lastReapRequest")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What to ask the shell for, and the fields of the status."""
+
+    status: dict[str, Any] = field(default_factory=dict)
+    sweep: Literal["", "sweep", "dry-run"] = ""
+    world: str = ""
+
+
+def world_hash(users: tuple[tuple[str, int], ...]) -> str:
+    """Return a short hash over the services on a disk and their staging attempts."""
+    return short_hash(*(f"{uid}={attempts}" for uid, attempts in sorted(users)), length=16)
+
+
+_EMPTY_WORLD = world_hash(())
+
+
+def decide_sweep(seen: Observed, draft: Draft) -> Sweep:
+    """Record sweeps that ended, and ask for the next one when it is due."""
+    status = {key: value for key in _STATUS if (value := dig(seen.artifact, "status", key)) is not None}
+    request = annotation(seen.artifact, ANNOTATION_REAP)
+    busy = False
+    for job in seen.reap_jobs:
+        busy = busy or not job.finished or job.terminating
+        mode, world, asked = _read_key(job.key)
+        if request is not None and asked == short_hash(request):
+            status["lastReapRequest"] = request
+        if job.finished and not job.terminating:
+            status |= _record(seen, draft, job, dry_run=mode == _DRY_RUN, world=world)
+            draft.drop(JOB, namespace_of(seen.artifact), job.name, job.uid)
+    if busy or seen.disk_claim is None or terminating(seen.disk_claim):
+        return Sweep(status)
+    now_world = world_hash(seen.users)
+    if request is not None and request != status.get("lastReapRequest"):
+        draft.look_again(seen.settings.reaper_period)
+        return Sweep(status, "dry-run" if request.startswith(_DRY_RUN) else "sweep", now_world)
+    due = _due(seen, status, now_world)
+    if due is None:
+        return Sweep(status)
+    if due > seen.now:
+        draft.look_again(due - seen.now)
+        return Sweep(status)
+    draft.look_again(seen.settings.reaper_period)
+    return Sweep(status, "sweep", now_world)
+
+
+def _read_key(key: str) -> tuple[str, str, str]:
+    mode, _, rest = key.partition(":")
+    world, _, request = rest.partition(":")
+    return mode, "" if world == "-" else world, request
+
+
+def _due(seen: Observed, status: dict[str, Any], world: str) -> datetime | None:
+    """When the next sweep by itself is due; None: this disk was never used."""
+    last_world = status.get("lastReapWorld")
+    swept = parse_timestamp(status.get("lastReapTime"))
+    if swept is None and world == _EMPTY_WORLD:
+        return None
+    created = parse_timestamp(dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
+    settings = seen.settings
+    period: timedelta = settings.reaper_idle_period if last_world == world else settings.reaper_period
+    return (swept or created) + period
+
+
+def _record(seen: Observed, draft: Draft, job: JobState, *, dry_run: bool, world: str) -> dict[str, Any]:
+    """Return the fields that a sweep's end changes; a failed one is tried again at the next tick."""
+    ended = job.finished_at or seen.now
+    result = job.result
+    if result is None and job.phase == "succeeded":
+        result = JobResult(ok=True, reason="DiskReaped", message="the sweep ended, its result was not read")
+    result = result or JobResult(ok=False, reason="JobFailed", message="the sweep failed without a word")
+    words = f"{result.message} (dry run: nothing was removed)" if dry_run and result.ok else result.message
+    outcome = {
+        "reason": result.reason,
+        "message": words,
+        "reclaimedBytes": result.reclaimed_bytes,
+        "removed": list(result.removed) or None,
+    }
+    _tell(draft, result, words, dry_run=dry_run)
+    fields: dict[str, Any] = {"lastReap": without_nulls(outcome)}
+    if not dry_run:
+        fields |= {"lastReapTime": timestamp(ended), "lastReapWorld": _world_after(seen, result, world)}
+    return fields
+
+
+def _world_after(seen: Observed, result: JobResult, world: str) -> str:
+    """The world that was swept; after a failure none, so that the next tick sweeps again."""
+    return (world or world_hash(seen.users)) if result.ok else "failed"
+
+
+def _tell(draft: Draft, result: JobResult, words: str, *, dry_run: bool) -> None:
+    if not result.ok:
+        draft.events.append(EventNote("Warning", result.reason, words))
+    elif dry_run:
+        draft.events.append(EventNote("Normal", "SweepDryRun", words))
+    elif result.removed:
+        draft.events.append(EventNote("Normal", result.reason, words))
