@@ -20,12 +20,16 @@ from devcluster.info import gather
 
 T = TypeVar("T")
 
-# periods of seconds where the product's defaults are minutes, so that no test waits for a default
+# periods of seconds where the product's defaults are minutes, so that no test waits for a default;
+# $AIM_DEV_SET ("name=value name=value") changes or adds some
 SETTINGS = {
-    name: value
-    for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())
-    if name
-}
+    "refreshInterval": "5s",
+    "reaperPeriod": "10s",
+    "scratchGuard": "2s",
+    "retryBase": "2s",
+    "retryLimit": "10s",
+    "unloadGrace": "30s",
+} | {name: value for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())}
 
 
 @dataclass
