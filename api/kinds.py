@@ -17,6 +17,10 @@ class Kind:
     kind: str
     namespaced: bool = True
 
+    def __hash__(self) -> int:
+        """Hash cheaply: kinds are keys of what every review looks up."""
+        return hash(self.plural)
+
     @property
     def api_version(self) -> str:
         """`group/version`, or the bare version for the core group."""

@@ -28,8 +28,10 @@ _CACHING_SYNONYMS = {"Auto": "Shared", "Always": "Shared", "Never": "Dedicated"}
 
 def dig(obj: object, *path: str | int) -> Any:
     """Return the value at a path, or None where something on the way is absent or of another type."""
-    for part in path:
-        if isinstance(part, str):
+    for part in path:  # exact types first: this runs hundreds of times for each admission review
+        if part.__class__ is str and obj.__class__ is dict:
+            obj = obj.get(part)
+        elif isinstance(part, str):
             obj = obj.get(part) if isinstance(obj, Mapping) else None
         else:
             obj = obj[part] if isinstance(obj, list) and 0 <= part < len(obj) else None
@@ -38,21 +40,31 @@ def dig(obj: object, *path: str | int) -> Any:
     return obj
 
 
+def _dig_names(obj: object, path: tuple[str | int, ...]) -> Any:
+    """`dig`, with a short cut for what is parsed JSON objects all the way."""
+    here = obj
+    for part in path:
+        if here.__class__ is not dict:
+            return None if here is None else dig(obj, *path)
+        here = here.get(part)
+    return here
+
+
 def mapping(obj: object, *path: str) -> Json:
     """Return the object at a path, an empty one where there is none."""
-    value = dig(obj, *path)
-    return value if isinstance(value, Mapping) else EMPTY
+    value = _dig_names(obj, path)
+    return value if value.__class__ is dict or isinstance(value, Mapping) else EMPTY
 
 
 def items(obj: object, *path: str) -> Sequence[Any]:
     """Return the list at a path, an empty one where there is none."""
-    value = dig(obj, *path)
+    value = _dig_names(obj, path)
     return value if isinstance(value, list) else ()
 
 
 def text(obj: object, *path: str | int) -> str | None:
     """Return the non-empty string at a path, or None."""
-    value = dig(obj, *path)
+    value = _dig_names(obj, path)
     return value if isinstance(value, str) and value else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.errors import Cause, FieldError
@@ -56,6 +56,8 @@ def judge_adapters(
     base: BaseResolution,
     ceiling: CeilingDecision,
     ceiling_rests_on: tuple[Ref, ...] = (),
+    *,
+    refs: Sequence[AdapterRef] | None = None,
 ) -> list[AdapterFindings]:
     """Return the adapters that cannot be served, in the user's order, each with all that is wrong with it.
 
@@ -67,7 +69,7 @@ def judge_adapters(
     path_owner: dict[str, AdapterRef] = {}
     seen: set[str] = set()
     judged: list[AdapterFindings] = []
-    for ref in adapter_refs(service):
+    for ref in adapter_refs(service) if refs is None else refs:
         artifact = artifacts.get(ref.name)
         if ref.name in seen or artifact is None or isinstance(artifact, Unreadable):
             continue
@@ -121,10 +123,12 @@ def _path_duplicate(ref: AdapterRef, path: str, owner: AdapterRef, me: Ref) -> F
 
 
 def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref) -> Finding | None:
-    exact_only = parent_artifact(artifact) is not None and not compatible_with(artifact)
-    if not base.known or base.model_id is None or exact_only or base.model_id in compatible_with(artifact):
+    if not base.known or base.model_id is None:
         return None
-    made_for = listed(compatible_with(artifact)) or "nothing (its spec.compatibleWith is empty)"
+    fits = compatible_with(artifact)
+    if base.model_id in fits or (not fits and parent_artifact(artifact) is not None):
+        return None
+    made_for = listed(fits) or "nothing (its spec.compatibleWith is empty)"
     detail = f'it fits {made_for}; the base of this service is {base.model_id} (AIMArtifact "{base.name}")'
     hint = f'if it really fits, add "{base.model_id}" to its spec.compatibleWith; else choose another adapter'
     return Finding(_error(ref, REASON_INCOMPATIBLE, detail, hint), (me, *base.looked_at), ref.name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.names import DEFAULT_MAX_RANK, RANK_CEILINGS
-from api.view import adapter_mode, adapter_refs, declared_rank, integer, is_adapter
+from api.view import AdapterRef, adapter_mode, adapter_refs, declared_rank, integer, is_adapter
 from rules.resolve import ArtifactState, MergedRuntimeConfig, Unreadable
 
 HIGHEST_RANK = RANK_CEILINGS[-1]
@@ -85,27 +85,31 @@ class CeilingDecision:
 
 
 def decide_ceiling(
-    service: object, config: MergedRuntimeConfig, artifacts: Mapping[str, ArtifactState], reported: int | None
+    service: object,
+    config: MergedRuntimeConfig,
+    artifacts: Mapping[str, ArtifactState],
+    reported: int | None,
+    *,
+    refs: Sequence[AdapterRef] | None = None,
 ) -> CeilingDecision:
     """Decide the ceiling of a service.
 
-    Args: `artifacts` by declared name (None: missing); `reported` is status.adapterMaxRank, the last valid one.
+    Args: `artifacts` by declared name (None: missing); `reported` is status.adapterMaxRank, the last valid one;
+    `refs` are the declared adapters where the caller has read them already.
     Source: contract, section 5.
     """
-    names = {ref.name for ref in adapter_refs(service)}
-    unresolved = tuple(sorted(name for name in names if not _readable(artifacts.get(name))))
-    ranks = {
-        name: declared_rank(artifact)
-        for name in sorted(names)
-        if _readable(artifact := artifacts.get(name)) and is_adapter(artifact)
-    }
+    missing: list[str] = []
+    ranks: dict[str, int] = {}
+    for name in sorted({ref.name for ref in (adapter_refs(service) if refs is None else refs)}):
+        artifact = artifacts.get(name)
+        if artifact is None or isinstance(artifact, Unreadable):
+            missing.append(name)
+        elif is_adapter(artifact):
+            ranks[name] = declared_rank(artifact)
+    unresolved = tuple(missing)
     if adapter_mode(service) == "static":
         return _decide_static(ranks, unresolved, reported)
     return _decide_dynamic(dynamic_ceiling(service, config), ranks, unresolved, reported)
-
-
-def _readable(artifact: ArtifactState) -> bool:
-    return artifact is not None and not isinstance(artifact, Unreadable)
 
 
 def _decide_static(ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None) -> CeilingDecision:

@@ -57,6 +57,7 @@ class Rule:
     warns: bool
     refused: Example
     passes: Example
+    when: frozenset[str] = frozenset()  # asked only if the spec, old or new, has one of these fields; empty: always
 
 
 _RULES: list[Rule] = []
@@ -70,8 +71,12 @@ def rule(
     passes: Example,
     basis: Basis = Basis.OBJECT,
     warns: bool = False,
+    when: tuple[str, ...] = (),
 ) -> Callable[[Check], Check]:
-    """Register a rule for kinds; the function's docstring is what the table of rules says of it."""
+    """Register a rule for kinds; the function's docstring is what the table of rules says of it.
+
+    `when` names fields of the spec without which the rule has nothing to say: it is then not even asked.
+    """
 
     def register(check: Check) -> Check:
         _RULES.append(
@@ -86,6 +91,7 @@ def rule(
                 warns=warns,
                 refused=refused,
                 passes=passes,
+                when=frozenset(when),
             )
         )
         return check
@@ -112,7 +118,10 @@ def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWar
     findings: list[Finding] = []
     warnings: list[FieldWarning] = []
     failures: list[Failure] = []
+    given: set[str] = {*seen.spec, *seen.old_spec}
     for entry in rules:
+        if entry.when and entry.when.isdisjoint(given):
+            continue
         try:
             for output in entry.check(seen):
                 if isinstance(output, Finding):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from api.kinds import (
     AIM_ARTIFACT,
@@ -46,8 +46,7 @@ from api.view import (
 from rules.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """The address of an object that a conclusion rests on, whether it exists or not."""
 
     kind: Kind

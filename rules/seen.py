@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 from api.errors import Cause, FieldError
@@ -20,9 +19,9 @@ from api.view import (
     mapping,
     name_of,
     namespace_of,
-    uses_adapters,
 )
 from rules.adapters import AdapterFindings, judge_adapters
+from rules.lazy import lazy
 from rules.rank import ORIGIN_SERVICE, CeilingDecision, decide_ceiling
 from rules.resolve import (
     ArtifactState,
@@ -31,7 +30,7 @@ from rules.resolve import (
     Pipeline,
     Ref,
     Resolved,
-    declared_artifacts,
+    artifact_state,
     resolve_base,
     resolve_pipeline,
     service_runtime_config,
@@ -78,17 +77,17 @@ class Seen:
         self.spec = mapping(new, "spec")
         self.old_spec = mapping(old, "spec")
 
-    @cached_property
+    @lazy
     def namespace(self) -> str:
         """metadata.namespace, empty for cluster kinds."""
         return namespace_of(self.new)
 
-    @cached_property
+    @lazy
     def name(self) -> str:
         """metadata.name."""
         return name_of(self.new)
 
-    @cached_property
+    @lazy
     def before(self) -> Self | None:
         """The old object in the same world, None on creation."""
         if self.old is None:
@@ -110,22 +109,22 @@ class Seen:
 class ServiceSeen(Seen):
     """An AIMService under judgement, with everything that it refers to."""
 
-    @cached_property
+    @lazy
     def refs(self) -> tuple[AdapterRef, ...]:
         """The declared adapters."""
         return adapter_refs(self.new)
 
-    @cached_property
+    @lazy
     def dynamic(self) -> bool:
         """Whether adapterMode is dynamic."""
         return adapter_mode(self.new) == "dynamic"
 
-    @cached_property
+    @lazy
     def uses_adapters(self) -> bool:
         """Whether the adapter contract applies."""
-        return uses_adapters(self.new)
+        return self.dynamic or bool(self.refs)
 
-    @cached_property
+    @lazy
     def pipeline(self) -> Pipeline:
         """Profile or template pipeline, resolved."""
         return resolve_pipeline(self.world, self.new)
@@ -136,51 +135,52 @@ class ServiceSeen(Seen):
         reference = self.pipeline.profile
         return reference.obj if isinstance(reference, Resolved) else None
 
-    @cached_property
+    @lazy
     def feature(self) -> str | None:
         """The feature token that rules in the effective profile."""
         return feature_token(effective_features(self.profile, self.new))
 
-    @cached_property
+    @lazy
     def base(self) -> BaseResolution:
         """The base that the adapters bind to."""
         return resolve_base(self.world, self.new, self.pipeline)
 
-    @cached_property
+    @lazy
     def config(self) -> MergedRuntimeConfig:
         """The RuntimeConfig, merged."""
         return service_runtime_config(self.world, self.new)
 
-    @cached_property
+    @lazy
     def artifacts(self) -> Mapping[str, ArtifactState]:
         """The declared adapters' artifacts by name."""
-        return declared_artifacts(self.world, self.new)
+        return {ref.name: artifact_state(self.world, self.namespace, ref.name) for ref in self.refs}
 
-    @cached_property
+    @lazy
     def reported_ceiling(self) -> int | None:
         """status.adapterMaxRank."""
         return integer(self.new, "status", "adapterMaxRank")
 
-    @cached_property
+    @lazy
     def ceiling(self) -> CeilingDecision:
         """The rank ceiling."""
-        return decide_ceiling(self.new, self.config, self.artifacts, self.reported_ceiling)
+        return decide_ceiling(self.new, self.config, self.artifacts, self.reported_ceiling, refs=self.refs)
 
-    @cached_property
+    @lazy
     def adapter_findings(self) -> list[AdapterFindings]:
         """What is wrong with single adapters."""
         if not self.refs:
             return []
         own = self.ceiling.asked.origin == ORIGIN_SERVICE
         rests_on = () if own or not self.dynamic else self.config.looked_at
-        return judge_adapters(self.new, self.artifacts, self.base, self.ceiling, rests_on)
+        return judge_adapters(self.new, self.artifacts, self.base, self.ceiling, rests_on, refs=self.refs)
 
-    def findings_about_adapters(self, reason: str) -> Iterator[Finding]:
+    def findings_about_adapters(self, reason: str) -> Iterable[Finding]:
         """The findings of one reason, all adapters."""
-        for entry in self.adapter_findings:
-            for finding in entry.findings:
-                if finding.error.reason == reason:
-                    yield finding
+        if not self.adapter_findings:
+            return ()
+        return [
+            finding for entry in self.adapter_findings for finding in entry.findings if finding.error.reason == reason
+        ]
 
     @property
     def pods(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_SERVICE
@@ -12,7 +12,7 @@ from api.names import (
     GPU_ADAPTER_SLOTS,
     MAX_ADAPTERS,
     RANK_CEILINGS,
-    inference_service_name,
+    inference_service_name_limit,
 )
 from api.view import Json, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
 from rules import adapters as adapter_rules
@@ -31,7 +31,7 @@ from rules.shared import (
 from rules.suggest import fit_names, quoted
 from rules.verdict import Finding
 
-Outputs = Iterator[Output]
+Outputs = Iterable[Output]
 
 # -- what is served -------------------------------------------------------------------------------------------------
 
@@ -62,6 +62,7 @@ def nothing_to_serve(seen: ServiceSeen) -> Outputs:
         "spec: {profile: null, model: {name: qwen3-8b, image: 'amdenterpriseai/aim-qwen-qwen3-8b:0.13.0'}}"
     ),
     passes=Example("spec: {profile: null, model: {name: qwen3-8b}}"),
+    when=("model",),
 )
 def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
     """`spec.model` holds exactly one of `name`, `image` and `custom`."""
@@ -87,6 +88,7 @@ def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
         "spec: {profile: null, model: {custom: {baseImage: 'aim-base:0.13.0', "
         "modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}}"
     ),
+    when=("model",),
 )
 def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
     """A custom model has exactly one model source."""
@@ -108,6 +110,7 @@ def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
     fields="spec.template",
     refused=Example("spec: {template: {name: qwen3-8b-latency}}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+    when=("template",),
 )
 def template_beside_profile(seen: ServiceSeen) -> Outputs:
     """`spec.template` belongs to the template pipeline, `spec.profile` chooses the other one."""
@@ -126,6 +129,7 @@ def template_beside_profile(seen: ServiceSeen) -> Outputs:
     fields="spec.profile.name",
     refused=Example("spec: {profile: {name: null}}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+    when=("profile",),
 )
 def profile_without_name(seen: ServiceSeen) -> Outputs:
     """`spec.profile` names the profile."""
@@ -145,6 +149,7 @@ def profile_without_name(seen: ServiceSeen) -> Outputs:
     fields="spec.profileOverrides",
     refused=Example("spec: {profile: null, model: {name: qwen3-8b}, profileOverrides: {acceleratorCount: 2}}"),
     passes=Example("spec: {profileOverrides: {acceleratorCount: 2}}"),
+    when=("profileOverrides",),
 )
 def overrides_without_profile(seen: ServiceSeen) -> Outputs:
     """Overrides need a profile to override."""
@@ -163,6 +168,7 @@ def overrides_without_profile(seen: ServiceSeen) -> Outputs:
     fields="spec.profileOverrides.acceleratorCount",
     refused=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx}}"),
     passes=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx, acceleratorCount: 4}}"),
+    when=("profileOverrides",),
 )
 def partitioning_without_count(seen: ServiceSeen) -> Outputs:
     """Another partitioning changes what one accelerator is, so the count is said anew."""
@@ -176,6 +182,9 @@ def partitioning_without_count(seen: ServiceSeen) -> Outputs:
         )
 
 
+_LEAST_ISVC_NAME = 10  # a letter, a dash and the hash
+
+
 @rule(
     AIM_SERVICE,
     reason="NamespaceNameTooLong",
@@ -185,7 +194,7 @@ def partitioning_without_count(seen: ServiceSeen) -> Outputs:
 )
 def namespace_name_too_long(seen: ServiceSeen) -> Outputs:
     """KServe derives host names from InferenceService and namespace: a long namespace leaves no room."""
-    if seen.namespace and inference_service_name("x", seen.namespace) is None:
+    if inference_service_name_limit(seen.namespace) < _LEAST_ISVC_NAME:
         yield invalid(
             "metadata.namespace",
             "NamespaceNameTooLong",
@@ -202,7 +211,8 @@ _UNIMPLEMENTED = {
     ("overrides",): "name the wanted template in spec.template.name",
     ("profile", "selector"): "name the profile in spec.profile.name",
 }
-_RESERVED_IN_ADAPTERS = ("sourceUri", "modelId", "rank")
+_UNIMPLEMENTED_HOLDERS = frozenset(path[0] for path in _UNIMPLEMENTED)
+_RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
 
 
 @rule(
@@ -217,11 +227,14 @@ def field_not_implemented(seen: ServiceSeen) -> Outputs:
     """A field that is known but not acted on is refused, never ignored in silence."""
     if seen.context.admission_only:
         return
-    for path, fix in _UNIMPLEMENTED.items():
-        if dig(seen.spec, *path) is not None:
-            yield _not_implemented(f"spec.{'.'.join(path)}", fix)
+    if not _UNIMPLEMENTED_HOLDERS.isdisjoint(seen.spec):
+        for path, fix in _UNIMPLEMENTED.items():
+            if dig(seen.spec, *path) is not None:
+                yield _not_implemented(f"spec.{'.'.join(path)}", fix)
     for index, entry in enumerate(items(seen.spec, "adapters")):
-        for key in _RESERVED_IN_ADAPTERS:
+        if not isinstance(entry, dict) or _RESERVED_IN_ADAPTERS.isdisjoint(entry):
+            continue
+        for key in sorted(_RESERVED_IN_ADAPTERS):
             if dig(entry, key) is not None:
                 yield _not_implemented(f"spec.adapters[{index}].{key}", f"set {key} on the AIMArtifact itself")
 
@@ -243,7 +256,9 @@ def word_unknown(seen: ServiceSeen) -> Outputs:
     modes = ("Shared", "Dedicated", "Auto", "Always", "Never")
     yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), modes)
     for index, entry in enumerate(items(seen.spec, "adapters")):
-        yield from unknown_word(f"spec.adapters[{index}].kind", dig(entry, "kind"), ("AIMArtifact",))
+        kind = dig(entry, "kind")
+        if kind is not None and kind != "AIMArtifact":
+            yield from unknown_word(f"spec.adapters[{index}].kind", kind, ("AIMArtifact",))
     for index, token in enumerate(items(seen.spec, "profileOverrides", "features")):
         known = (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY)
         yield from unknown_word(f"spec.profileOverrides.features[{index}]", token, known)
@@ -258,6 +273,7 @@ def word_unknown(seen: ServiceSeen) -> Outputs:
     fields="spec.adapters[i]",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: medical, kind: AIMArtifact}]}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}"),
+    when=("adapters",),
 )
 def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
     """An adapter is declared once (the schema's map key speaks first)."""
@@ -278,6 +294,7 @@ def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
     fields="spec.adapters",
     refused=Example("spec: {adapters: !repeat {count: 65, name: adapter, kind: AIMArtifact}}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
+    when=("adapters",),
 )
 def too_many_adapters(seen: ServiceSeen) -> Outputs:
     """A service declares at most 64 adapters."""
@@ -294,6 +311,7 @@ def too_many_adapters(seen: ServiceSeen) -> Outputs:
     fields="spec.adapterRuntime.maxRank",
     refused=Example("spec: {adapterMode: static, adapterRuntime: {maxRank: 64}}"),
     passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
+    when=("adapterRuntime",),
 )
 def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
     """In static mode the ceiling follows from the declared adapters, so it cannot be set."""
@@ -314,6 +332,7 @@ def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
     fields="spec.adapterRuntime.maxRank",
     refused=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 48}}"),
     passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
+    when=("adapterRuntime",),
 )
 def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
     """The ceiling is one of the values that engines start with."""
@@ -344,6 +363,7 @@ def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
         "spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}",
         world="[{kind: AIMRuntimeConfig, metadata: {name: default}, spec: {adapterRuntime: {maxRank: 48}}}]",
     ),
+    when=("adapterMode",),
 )
 def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
     """A RuntimeConfig that got past admission with a value that no engine takes serves no dynamic service."""
@@ -369,6 +389,7 @@ def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
     fields="spec.caching.mode",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Dedicated}}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Shared}}"),
+    when=("caching",),
 )
 def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
     """A dedicated cache makes a base of its own for the service; adapters live on the disk of the shared one."""
@@ -389,6 +410,7 @@ def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
     fields="spec.storage.adapterDiskSize, spec.storage.adapterDiskStorageClassName",
     refused=Example("spec: {storage: {adapterDiskSize: 100Gi}}"),
     passes=Example("spec: {storage: {defaultStorageClassName: fast}}"),
+    when=("storage",),
 )
 def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
     """The adapter disk is shared by all services of a base, so no single service says what it is like."""
@@ -408,6 +430,7 @@ def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
     fields="spec.minReplicas",
     refused=Example("spec: {minReplicas: 3, maxReplicas: 2}"),
     passes=Example("spec: {minReplicas: 1, maxReplicas: 2}"),
+    when=("minReplicas",),
 )
 def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
     """The least number of replicas does not exceed the greatest."""
@@ -422,6 +445,7 @@ def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
     fields="spec.env[i].name, spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.engineEnv[name]",
     refused=Example("spec: {env: [{name: PYTHONPATH, value: /opt}]}"),
     passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
+    when=("env", "profileOverrides"),
 )
 def env_reserved(seen: ServiceSeen) -> Outputs:
     """KServe gives a few variables of the server container a meaning of its own."""
@@ -439,6 +463,7 @@ def env_reserved(seen: ServiceSeen) -> Outputs:
     fields="spec.profileOverrides.modelSources[i], spec.model.custom.modelSources[i]",
     refused=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}}"),
     passes=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B@main'}]}}"),
+    when=("profileOverrides", "model"),
 )
 def model_source_unusable(seen: ServiceSeen) -> Outputs:
     """A source that cannot be parsed can never be downloaded."""
@@ -462,6 +487,7 @@ def model_source_unusable(seen: ServiceSeen) -> Outputs:
         "spec: {profile: null, model: {name: qwen3-8b}, adapters: [{name: medical, kind: AIMArtifact}]}",
         version="v1alpha1",
     ),
+    when=("adapters",),
 )
 def adapters_without_profile(seen: ServiceSeen) -> Outputs:
     """In v1alpha2 adapters need a profile, which tells whether the image can serve them."""
@@ -485,6 +511,7 @@ def adapters_without_profile(seen: ServiceSeen) -> Outputs:
     passes=Example(
         "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}", version="v1alpha1"
     ),
+    when=("template",),
 )
 def template_newly_added(seen: ServiceSeen) -> Outputs:
     """Templates end with v1alpha1: an object that has one keeps it, none gets one through v1alpha2."""
@@ -508,6 +535,7 @@ def template_newly_added(seen: ServiceSeen) -> Outputs:
     basis=Basis.TRANSITION,
     refused=Example("spec: {adapterMode: dynamic}", old="spec: {adapterMode: static}"),
     passes=Example("spec: {adapterMode: static, replicas: 2}", old="spec: {adapterMode: null}"),
+    when=("adapterMode",),
 )
 def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
     """The mode is a start-up property of the pod."""
@@ -536,6 +564,7 @@ def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
         "spec: {adapters: [{name: legal, kind: AIMArtifact}, {name: medical, kind: AIMArtifact}]}",
         old="spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}",
     ),
+    when=("adapters",),
 )
 def static_adapters_changed(seen: ServiceSeen) -> Outputs:
     """A static service loads its adapters at start; compared as a set, so that order is free."""
@@ -572,6 +601,7 @@ def static_adapters_changed(seen: ServiceSeen) -> Outputs:
         "spec: {profile: null, model: {name: qwen3-8b}, replicas: 2}",
         old="spec: {profile: null, model: {name: qwen3-8b}}",
     ),
+    when=("model",),
 )
 def model_changed(seen: ServiceSeen) -> Outputs:
     """What a service serves is its identity."""
@@ -600,6 +630,7 @@ def model_changed(seen: ServiceSeen) -> Outputs:
         "template: {name: qwen3-8b-latency, allowUnoptimized: false}}",
         version="v1alpha1",
     ),
+    when=("template",),
 )
 def template_changed(seen: ServiceSeen) -> Outputs:
     """The template is fixed at creation."""
@@ -619,6 +650,7 @@ def template_changed(seen: ServiceSeen) -> Outputs:
     basis=Basis.TRANSITION,
     refused=Example("spec: {caching: {mode: Dedicated}}", old="spec: {caching: {mode: Shared}}"),
     passes=Example("spec: {caching: {mode: Auto}}", old="spec: {caching: {mode: Shared}}"),
+    when=("caching",),
 )
 def caching_mode_changed(seen: ServiceSeen) -> Outputs:
     """The cache is chosen at creation; Auto and Always mean Shared, Never means Dedicated."""
@@ -649,6 +681,7 @@ def caching_mode_changed(seen: ServiceSeen) -> Outputs:
         "spec: {adapters: [{name: medical, kind: AIMArtifact}], profileOverrides: {features: [adapters]}}",
         world="[{kind: AIMClusterProfile, metadata: {name: qwen3-8b-mi300x}, spec: {features: []}}]",
     ),
+    when=("adapters", "adapterMode"),
 )
 def feature_missing(seen: ServiceSeen) -> Outputs:
     """The effective profile must advertise that its image serves adapters; we never infer it from the intent."""
@@ -688,6 +721,7 @@ def feature_missing(seen: ServiceSeen) -> Outputs:
         "spec: {adapters: [{name: medical, kind: AIMArtifact}], "
         "profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}"
     ),
+    when=("adapters", "adapterMode"),
 )
 def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
     """Adapters bind to one base; several model sources leave open which."""
@@ -723,6 +757,7 @@ def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
     passes=Example(
         "spec: {profile: null, model: {name: qwen3-8b}, template: {name: qwen3-8b-latency}}", version="v1alpha1"
     ),
+    when=("template",),
 )
 def template_of_another_model(seen: ServiceSeen) -> Outputs:
     """A template belongs to one model (its `modelName` never changes)."""
@@ -757,6 +792,7 @@ _OWN = "{kind: AIMArtifact, metadata: {name: medical}"
     basis=Basis.WORLD,
     refused=Example("spec: {adapters: [{name: qwen3-8b-base, kind: AIMArtifact}]}"),
     passes=Example(_MEDICAL),
+    when=("adapters",),
 )
 def adapter_not_an_adapter(seen: ServiceSeen) -> Outputs:
     """Only artifacts of type adapter are declared; the base comes from the profile or model."""
@@ -770,6 +806,7 @@ def adapter_not_an_adapter(seen: ServiceSeen) -> Outputs:
     basis=Basis.WORLD,
     refused=Example(_MEDICAL, world=f"[{_OWN}, status: {{adapterPath: ../medical}}}}]"),
     passes=Example(_MEDICAL, world=f"[{_OWN}, status: {{adapterPath: medical-v1}}}}]"),
+    when=("adapters",),
 )
 def adapter_path_invalid(seen: ServiceSeen) -> Outputs:
     """The path is one directory name that the server accepts; a frozen one is read, never corrected."""
@@ -786,6 +823,7 @@ def adapter_path_invalid(seen: ServiceSeen) -> Outputs:
         world="[{kind: AIMArtifact, metadata: {name: legal}, status: {adapterPath: medical}}]",
     ),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}"),
+    when=("adapters",),
 )
 def adapter_path_duplicate(seen: ServiceSeen) -> Outputs:
     """The path is the directory and the served model's name, so it is unique within a service."""
@@ -799,6 +837,7 @@ def adapter_path_duplicate(seen: ServiceSeen) -> Outputs:
     basis=Basis.WORLD,
     refused=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: [meta-llama/Llama-3.1-8B]}}}}]"),
     passes=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: [Qwen/Qwen3-4B, Qwen/Qwen3-8B]}}}}]"),
+    when=("adapters",),
 )
 def adapter_incompatible(seen: ServiceSeen) -> Outputs:
     """A logical adapter names the base's model id in `compatibleWith`; judged only against a base that exists."""
@@ -812,6 +851,7 @@ def adapter_incompatible(seen: ServiceSeen) -> Outputs:
     basis=Basis.WORLD,
     refused=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: null, parentArtifact: other-base}}}}]"),
     passes=Example(_MEDICAL, world=f"[{_OWN}, spec: {{compatibleWith: null, parentArtifact: qwen3-8b-base}}}}]"),
+    when=("adapters",),
 )
 def adapter_parent_mismatch(seen: ServiceSeen) -> Outputs:
     """An exact adapter belongs to one base artifact, by name."""
@@ -828,6 +868,7 @@ def adapter_parent_mismatch(seen: ServiceSeen) -> Outputs:
         "spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}, adapters: [{name: medical, kind: AIMArtifact}]}",
         world=f"[{_OWN}, spec: {{rank: 64}}}}]",
     ),
+    when=("adapters",),
 )
 def adapter_rank_above_ceiling(seen: ServiceSeen) -> Outputs:
     """The container starts with one rank capacity; the message says where it comes from."""
@@ -841,6 +882,7 @@ def adapter_rank_above_ceiling(seen: ServiceSeen) -> Outputs:
     basis=Basis.STORED,
     refused=Example("spec: {runtimeConfigName: fast}"),
     passes=Example("spec: {runtimeConfigName: default}"),
+    when=("runtimeConfigName",),
 )
 def runtime_config_missing(seen: ServiceSeen) -> Outputs:
     """A RuntimeConfig named on purpose must exist; admission only warns, since it may be applied next."""
@@ -868,6 +910,7 @@ def runtime_config_missing(seen: ServiceSeen) -> Outputs:
     warns=True,
     refused=Example("spec: {adapters: [{name: not-yet, kind: AIMArtifact}]}"),
     passes=Example(_MEDICAL),
+    when=("adapters",),
 )
 def adapter_not_found_yet(seen: ServiceSeen) -> Outputs:
     """A missing artifact is picked up when it appears."""
@@ -950,6 +993,7 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
         f"{_OWN}, spec: {{compatibleWith: [meta-llama/Llama-3.1-8B]}}}}]",
     ),
     passes=Example(_MEDICAL),
+    when=("adapters",),
 )
 def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
     """Without a base artifact the profile's source only suggests the model id: a warning, not a refusal."""
@@ -1011,6 +1055,7 @@ def change_rolls_pods(seen: ServiceSeen) -> Outputs:
     warns=True,
     refused=Example("spec: {adapters: !repeat {count: 9, name: adapter, kind: AIMArtifact}}"),
     passes=Example("spec: {adapters: !repeat {count: 8, name: adapter, kind: AIMArtifact}}"),
+    when=("adapters",),
 )
 def more_adapters_than_slots(seen: ServiceSeen) -> Outputs:
     """The GPU holds eight adapters at a time; more are swapped in and out, and requests wait for each other."""
@@ -1033,6 +1078,7 @@ def more_adapters_than_slots(seen: ServiceSeen) -> Outputs:
         world="[{kind: AIMClusterProfile, metadata: {name: qwen3-8b-mi300x}, spec: {image: 'aim-qwen:0.12.1'}}]",
     ),
     passes=Example(_MEDICAL),
+    when=("adapters", "adapterMode"),
 )
 def image_predates_adapters(seen: ServiceSeen) -> Outputs:
     """Images before 0.13 ignore the adapter settings: bytes are staged, nothing is loaded."""

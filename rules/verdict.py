@@ -84,5 +84,5 @@ def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:
 def one_line(text: str) -> str:
     """Return a text as one line of printable characters, at most 120 of them."""
     line = " ".join(text.split())
-    printable = "".join(char if char.isprintable() else "?" for char in line)
+    printable = line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
     return printable if len(printable) <= LONGEST_WARNING else f"{printable[: LONGEST_WARNING - 1]}…"

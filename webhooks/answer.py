@@ -31,14 +31,14 @@ def allowed(uid: str, warnings: Sequence[str] = (), patch: str | None = None) ->
     return body + b"}}"
 
 
-def refused(review: Review, verdict: Verdict, reference: str = "") -> bytes:
+def refused(review: Review, verdict: Verdict, errors: Sequence[FieldError], reference: str = "") -> bytes:
     """Return an answer that refuses, as the API server answers its own validation.
 
+    Args: `errors` are the verdict's, sorted.
     Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a rule of ours
     broke: what the others found is among the causes.
     Source: contract, section 10; k8s.io/apimachinery `errors.NewInvalid`.
     """
-    errors = verdict.errors
     kind, name = (review.kind.kind if review.kind else ""), object_name(review)
     causes = [_cause(error) for error in errors[:MOST_CAUSES]]
     if len(errors) > MOST_CAUSES:
