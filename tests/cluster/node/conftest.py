@@ -213,6 +213,10 @@ def waiting_state(pod: Json) -> Json:
     return (statuses[0].get("state") or {}).get("waiting") or {}
 
 
+def restarts(pod: Json) -> int:
+    return sum(s["restartCount"] for s in pod["status"].get("containerStatuses") or [])
+
+
 def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.node.conftest import World, is_ready, waiting_state
+from tests.cluster.node.conftest import World, is_ready, restarts, waiting_state
 
 pytestmark = pytest.mark.cluster
 
@@ -99,7 +99,7 @@ async def test_never_does_not_restart_and_on_failure_does(world: World) -> None:
     await world.pod("once", "sh", "-c", "exit 1")
     await world.pod("again", "sh", "-c", "exit 1", pod={"restartPolicy": "OnFailure"})
     await world.ended("once")
-    pod = await world.until("pods", "again", lambda p: p["status"]["containerStatuses"][0]["restartCount"] >= 2)
+    pod = await world.until("pods", "again", lambda p: restarts(p) >= 2)
     assert pod["status"]["phase"] == "Running"
     once = (await world.kube.get(world.path("pods", "once")))["status"]["containerStatuses"][0]
     assert once["restartCount"] == 0
