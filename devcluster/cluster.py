@@ -33,7 +33,7 @@ from devcluster.folder import Layout, World
 from devcluster.guard import adopt_orphans, die_with_parent, kill_below
 from devcluster.image_table import render_images
 from devcluster.kube import Kube, KubeError
-from devcluster.pods import describe_pods, is_ready
+from devcluster.pods import describe_pods, is_crashing, is_ready
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
 from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
@@ -400,6 +400,8 @@ class Supervisor:
 
     async def _wait_served(self) -> None:
         """Wait until a pod of the service is ready. Raises: StepError."""
+        name = "a pod of the service is ready"
+        hint = f"{self.layout.log_of('node')}, and the pods' below {self.layout.node / 'logs'}"
         path, query = f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"app.kubernetes.io/instance={RELEASE}"}
 
         async def ask() -> str | None:
@@ -407,14 +409,16 @@ class Supervisor:
                 pods = await self.kube.list(path, query)
             except KubeError as error:
                 return str(error)
+            if is_crashing(pods):
+                raise StepError(name, "a pod that stays", describe_pods(pods), hint)
             return None if any(is_ready(pod) for pod in pods) else describe_pods(pods)
 
         await self._wait(
-            "a pod of the service is ready",
+            name,
             ask,
             expected="one is",
             timeout_s=_SERVED_S,
-            log_hint=f"{self.layout.log_of('node')}, and the pods' below {self.layout.node}",
+            log_hint=hint,
         )
 
     async def _wait_judged(self) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 Json = dict[str, Any]
 
+_HOPELESS = 4  # restarts
+
 
 def describe_pods(pods: list[Json]) -> str:
     """Return how many pods are ready, and what keeps the first other one ("0 of 2 pods ready; a: ErrImagePull: …")."""
@@ -20,6 +22,23 @@ def describe_pods(pods: list[Json]) -> str:
     return f"{text}; {waiting[0]['metadata']['name']}: {reason}" if reason else text
 
 
+def is_crashing(pods: list[Json]) -> bool:
+    """Tell whether every pod was started again so often that waiting longer will not help."""
+    counts = [
+        sum(c.get("restartCount") or 0 for c in (pod.get("status") or {}).get("containerStatuses") or [])
+        for pod in pods
+        if not pod["metadata"].get("deletionTimestamp")
+    ]
+    return bool(counts) and min(counts) >= _HOPELESS
+
+
+def _end(terminated: Json) -> str:
+    """Return how a container ended last: exit code, reason, the last line of its message."""
+    message = (terminated.get("message") or "").strip().splitlines()
+    said = f": {message[-1]}" if message else ""
+    return f"it last ended with exit code {terminated.get('exitCode', '?')} ({terminated.get('reason', '?')}){said}"
+
+
 def is_ready(pod: Json) -> bool:
     """Tell whether the pod has the condition Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or []
@@ -31,12 +50,12 @@ def _reason(pod: Json) -> str:
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}
+        if restarts := container.get("restartCount"):
+            return f"restarted {restarts} times; {_end((container.get('lastState') or {}).get('terminated') or {})}"
         for which in ("waiting", "terminated"):
             if reason := (state.get(which) or {}).get("reason"):
                 message = (state[which].get("message") or "").strip().splitlines()
                 return f"{reason}: {message[-1]}" if message else str(reason)
-        if container.get("restartCount"):
-            return f"restarted {container['restartCount']} times"
         if "running" in state:
             return "running, its readiness probe fails so far"
     for condition in status.get("conditions") or []:

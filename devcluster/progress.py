@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 Kind = Literal["start", "tick", "done", "fail", "note", "ready"]
 
 _FIRST_TICK_S = 1.0  # a step that takes longer says so
-_TICK_S = 5.0  # and says again every so often what it sees
+_TICK_S = 5.0  # and says again what it sees, each time after half as long again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Step:
         self._clock = clock
         self.began = clock()
         self._tell_at = self.began + _FIRST_TICK_S
+        self._pause = _TICK_S
 
     @property
     def elapsed_s(self) -> float:
@@ -67,7 +68,8 @@ class Step:
         self.seen = what
         now = self._clock()
         if now >= self._tell_at:
-            self._tell_at = now + _TICK_S
+            self._tell_at = now + self._pause
+            self._pause *= 1.5
             self._emit(Event("tick", self.name, what, self.elapsed_s))
 
 

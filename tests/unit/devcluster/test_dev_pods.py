@@ -16,6 +16,7 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"containerStatuses": [fields]}
 
 
+ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "message": "too bad\n"}}
 GOING = {"metadata": {"name": "old", "deletionTimestamp": "x"}, "status": {}}
 CASES = {
     "nothing": ([GOING], "no pods yet"),
@@ -33,8 +34,8 @@ CASES = {
         "0 of 1 pods ready; a: running, its readiness probe fails so far",
     ),
     "restarting": (
-        [pod("a", **container(state={"running": {}}, restartCount=2))],
-        "0 of 1 pods ready; a: restarted 2 times",
+        [pod("a", **container(state={"running": {}}, restartCount=2, lastState=ENDED))],
+        "0 of 1 pods ready; a: restarted 2 times; it last ended with exit code 3 (Error): too bad",
     ),
     "unschedulable": (
         [pod("a", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}])],
