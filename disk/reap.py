@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,18 @@ from disk.failures import DiskFailure, from_os_error
 from disk.fs import Fs, is_directory, list_names, unique
 from disk.layout import Layout, UnsafeNameError, check_component, scratch_name
 from disk.locks import try_lock
-from disk.records import Declared, DiskMarker, Done, SourceIndex, load, newest_change, refuse_foreign
+from disk.records import (
+    Declared,
+    DiskMarker,
+    Entry,
+    SourceIndex,
+    load,
+    newest_change,
+    refuse_foreign,
+    server_now,
+    used_digests,
+)
+from disk.store import is_idle, take_out
 
 _MOST_FAILURES_SHOWN = 5
 
@@ -68,7 +80,9 @@ def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
         return JobResult(ok=True, reason="DiskReaped", message="the disk was never used", reclaimed_bytes=0)
-    sweep = _Sweep(spec, fs, layout, now if now is not None else _server_now(fs, layout, spec))
+    if now is None:
+        now = time.time() if spec.dry_run else server_now(fs, layout)  # a dry run writes nothing
+    sweep = _Sweep(spec, fs, layout, now)
     for name in list_names(layout.root):
         if not name.startswith(".") and name not in spec.live:
             sweep.attempt(lambda name=name: _reap_subtree(sweep, name), name)  # type: ignore[misc]
@@ -77,13 +91,6 @@ def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
     _reap_records(sweep)
     _reap_store(sweep)
     return _result(sweep)
-
-
-def _server_now(fs: Fs, layout: Layout, spec: ReapSpec) -> float:
-    """Ask the file server what time it is: ages are differences of its own time stamps. Raises: OSError."""
-    if not spec.dry_run:
-        fs.touch(layout.marker)
-    return max(layout.marker.stat().st_mtime, spec.listed_at)
 
 
 def _reap_subtree(sweep: _Sweep, name: str) -> None:
@@ -168,7 +175,7 @@ def _remove_if_old(sweep: _Sweep, path: Path) -> None:
 def _reap_store(sweep: _Sweep) -> None:
     """Remove contents that no done-marker names and nobody used lately, then what points to them."""
     layout = sweep.layout
-    used = _used_digests(layout)
+    used = {digest.removeprefix("sha256:") for digest in _used_after(sweep)}
     for name in list_names(layout.store):
         if name not in used:
             sweep.attempt(lambda name=name: _reap_content(sweep, name), f".store/{name}")  # type: ignore[misc]
@@ -178,24 +185,27 @@ def _reap_store(sweep: _Sweep) -> None:
             sweep.attempt(lambda path=path: _remove_if_old(sweep, path), path.name)  # type: ignore[misc]
 
 
+def _used_after(sweep: _Sweep) -> set[str]:
+    """Digests in use once this sweep is through; in a dry run the markers of dead services are still there."""
+    return used_digests(sweep.layout, without=set(sweep.removed) if sweep.spec.dry_run else set())
+
+
 def _reap_content(sweep: _Sweep, name: str) -> None:
-    path = sweep.layout.store / name
-    if sweep.is_old(path):
-        sweep.remove(path, f".store/{name}")
+    """A stager links a content within seconds of looking at it; one that is slower starts over. Raises: OSError."""
+    layout, spec = sweep.layout, sweep.spec
+    if not is_idle(layout, name, sweep.now, spec.subtree_skew_seconds):
+        return
+    if spec.dry_run:
+        entry = load(Entry, layout.store / name / "entry.json")
+        sweep.freed += entry.size_bytes if entry is not None else tree_bytes(layout.store / name)
+    else:
+        sweep.freed += take_out(sweep.fs, layout, name)
+    sweep.removed.append(f".store/{name}")
 
 
 def _leads_somewhere(layout: Layout, path: Path) -> bool:
     index = load(SourceIndex, path)
     return index is not None and is_directory(layout.stored(index.digest))
-
-
-def _used_digests(layout: Layout) -> set[str]:
-    used: set[str] = set()
-    for service in list_names(layout.done_root):
-        for name in list_names(layout.done_root / service):
-            if (done := load(Done, layout.done_root / service / name)) is not None:
-                used.add(done.digest.removeprefix("sha256:"))
-    return used
 
 
 def tree_bytes(path: Path) -> int:

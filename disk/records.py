@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -139,6 +140,23 @@ def is_complete(folder: Path, files: dict[str, int]) -> bool:
 def now() -> float:
     """Seconds since the epoch, for people; no decision compares it with another machine's but with minutes of slack."""
     return time.time()
+
+
+def server_now(fs: Fs, layout: Layout) -> float:
+    """Ask the file server what time it is: ages are differences of its own time stamps. Raises: OSError."""
+    fs.touch(layout.marker)
+    return layout.marker.stat().st_mtime
+
+
+def used_digests(layout: Layout, *, without: Collection[str] = ()) -> set[str]:
+    """Return the digests that any done-marker names, those of services in `without` left out. Raises: OSError."""
+    folders = [folder for folder in _folders(layout.done_root) if folder.name not in without]
+    markers = (folder / name for folder in folders for name in list_names(folder))
+    return {done.digest for path in markers if (done := load(Done, path)) is not None}
+
+
+def _folders(path: Path) -> list[Path]:
+    return [path / name for name in list_names(path) if is_directory(path / name)]
 
 
 def newest_change(path: Path) -> float:

@@ -22,7 +22,7 @@ from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing,
 from disk.progress import Meter
 from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, now, save
 from disk.sources.base import Listing, RemoteFile, Source
-from disk.store import find_stored, keep_young, link_out, put
+from disk.store import find_content, find_stored, keep_young, link_out, put
 from disk.weights import as_failure, inspect_adapter, read_config
 
 _LOCK_SECONDS = 120.0  # a sync holds the lock for a few renames
@@ -73,6 +73,8 @@ def stage(stager: Stager) -> JobResult:
     _demand_declared(layout, spec)
     if (staged := find_staged(spec)) is not None:
         return staged
+    if (held := _find_held(stager)) is not None:
+        return _stage_held(stager, held)
     source = stager.open_source()
     listing = _list_wanted(stager, source)
     for _ in range(_MOST_REAPED):
@@ -81,11 +83,31 @@ def stage(stager: Stager) -> JobResult:
             verdict = inspect_adapter(layout.stored(entry.digest) / "files", stager.limits, _base_dir(spec))
             if verdict.failure is not None:
                 raise as_failure(verdict.failure)
-            return _promote(stager, entry, verdict, listing)
+            return _promote(stager, entry, verdict, listing.revision)
         except FileNotFoundError:
             continue  # a reaper took the content, or the service's subtree is gone: look at both again
     _demand_declared(layout, spec)
     raise DiskFailure("DiskBusy", "the stored content vanished again and again while it was being linked")
+
+
+def _find_held(stager: Stager) -> Done | None:
+    """Return the marker of a content that waits in the store for this very staging. Raises: OSError."""
+    spec, layout = stager.spec, stager.layout
+    done = load(Done, layout.done(spec.service_uid, spec.path))
+    if done is None or spec.fresh or done.state != "held" or done.stage_key != spec.stage_key:
+        return None
+    return done if find_content(layout, done.digest) is not None else None
+
+
+def _stage_held(stager: Stager, held: Done) -> JobResult:
+    """Go on with a content that waits: no source is asked, it may have moved on. Raises: DiskFailure, OSError."""
+    entry = find_content(stager.layout, held.digest)
+    if entry is None:
+        raise DiskFailure("DiskBusy", "the content that waited was removed meanwhile")
+    verdict = inspect_adapter(stager.layout.stored(entry.digest) / "files", stager.limits, _base_dir(stager.spec))
+    if verdict.failure is not None:
+        raise as_failure(verdict.failure)
+    return _promote(stager, entry, verdict, held.revision)
 
 
 def _base_dir(spec: StageSpec) -> Path | None:
@@ -158,10 +180,10 @@ def _download(stager: Stager, source: Source, listing: Listing) -> list[StoredFi
 # -- making it live -------------------------------------------------------------------------------------------------
 
 
-def _promote(stager: Stager, entry: Entry, verdict: Verdict, listing: Listing) -> JobResult:
+def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | None) -> JobResult:
     """Put a directory together and make it live. Raises: DiskFailure, OSError."""
     spec, fs, layout = stager.spec, stager.fs, stager.layout
-    done = _done(spec, entry, verdict, listing)
+    done = _done(spec, entry, verdict, revision)
     live = layout.live(spec.service_uid, spec.path)
     ready = layout.staging / scratch_name("promote", spec.service_uid, spec.path, unique=unique())
     old: Path | None = None
@@ -189,7 +211,7 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, listing: Listing) -
     return _result(spec, done, reason, text)
 
 
-def _done(spec: StageSpec, entry: Entry, verdict: Verdict, listing: Listing) -> Done:
+def _done(spec: StageSpec, entry: Entry, verdict: Verdict, revision: str | None) -> Done:
     return Done(
         state="done",
         path=spec.path,
@@ -200,7 +222,7 @@ def _done(spec: StageSpec, entry: Entry, verdict: Verdict, listing: Listing) -> 
         files=entry.files,
         rank=verdict.rank,
         base_name=verdict.base_name,
-        revision=listing.revision,
+        revision=revision,
         warnings=[Note(reason=one.reason, message=one.detail) for one in verdict.warnings],
         staged_at=now(),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from disk.checksums import StoredFile, content_digest
 from disk.fs import Fs, unique
 from disk.layout import Layout, scratch_name
-from disk.records import Entry, SourceIndex, is_complete, load, save
+from disk.records import Entry, SourceIndex, is_complete, load, newest_change, save
 
 
 def find_stored(layout: Layout, listing_key: str) -> Entry | None:
@@ -64,6 +64,29 @@ def _move_in(fs: Fs, layout: Layout, download: Path, entry: Entry) -> None:
             fs.rename(download, target)
     fs.sync_directory(layout.store)
     fs.sync_directory(layout.staging)
+
+
+def is_idle(layout: Layout, digest: str, now: float, guard_seconds: float) -> bool:
+    """Whether no stager took up a content lately, by its entry's time stamp. Raises: OSError."""
+    try:
+        touched = (layout.stored(digest) / "entry.json").lstat().st_mtime
+    except FileNotFoundError:
+        touched = newest_change(layout.stored(digest))
+    return touched < now - guard_seconds
+
+
+def take_out(fs: Fs, layout: Layout, digest: str) -> int:
+    """Remove a content from the store and return the bytes freed; a stager that links it meanwhile starts over.
+
+    Raises: OSError.
+    """
+    target = layout.unload / scratch_name("store", unique=unique())
+    try:
+        fs.rename(layout.stored(digest), target)
+    except FileNotFoundError:
+        return 0
+    fs.sync_directory(layout.store)
+    return fs.remove_tree(target)
 
 
 def link_out(fs: Fs, layout: Layout, entry: Entry, target: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.jobs import JobResult, SyncSpec
@@ -10,9 +11,11 @@ from disk.failures import DiskFailure, from_os_error
 from disk.fs import Fs, is_directory, list_names, unique
 from disk.layout import Layout, check_component, marker_name, scratch_name
 from disk.locks import hold
-from disk.records import Declared, claim_disk, load, now, save
+from disk.records import Declared, Done, claim_disk, load, now, save, server_now, used_digests
+from disk.store import is_idle, take_out
 
 _LOCK_SECONDS = 120.0  # a promotion holds the lock for a few renames
+_STORE_GUARD_SECONDS = 120.0  # a content that a stager looked at since then is left to the reaper
 
 
 def sync(spec: SyncSpec, fs: Fs) -> JobResult:
@@ -27,15 +30,27 @@ def sync(spec: SyncSpec, fs: Fs) -> JobResult:
     subtree = layout.subtree(spec.service_uid)
     with hold(fs, layout.service_lock(spec.service_uid), wait_seconds=_LOCK_SECONDS):
         known = load(Declared, layout.declared(spec.service_uid))
-        if known is not None and known.generation > spec.generation:
+        is_old = known is not None and known.generation > spec.generation
+        if known is not None and is_old and is_directory(subtree):
             return _superseded(spec, known)
-        _remember(fs, layout, spec, known)
+        if not is_old:
+            _remember(fs, layout, spec, known)
         if not is_directory(subtree):
             fs.ensure_directory(subtree)
             fs.sync_directory(layout.root)
-        moved, failures = _move_undeclared(fs, layout, spec)
-    freed = _delete(fs, [target for _, target in moved])
-    return _result(spec, [name for name, _ in moved], failures, freed)
+        moved = _move_undeclared(fs, layout, spec) if not is_old else _Moved()
+    freed = _delete(fs, layout, moved)
+    return _result(spec, moved, freed)
+
+
+@dataclass(slots=True)
+class _Moved:
+    """What was moved away: names, where to, the contents that it was made of; and what could not be moved."""
+
+    names: list[str] = field(default_factory=list)
+    targets: list[Path] = field(default_factory=list)
+    digests: set[str] = field(default_factory=set)
+    failures: list[DiskFailure] = field(default_factory=list)
 
 
 def _superseded(spec: SyncSpec, known: Declared) -> JobResult:
@@ -56,16 +71,22 @@ def _remember(fs: Fs, layout: Layout, spec: SyncSpec, known: Declared | None) ->
         declared=sorted(set(spec.declared)),
         created_at=known.created_at if known is not None else now(),
     )
-    if record != known:
+    if record == known:
+        return
+    try:
+        save(fs, layout.declared(spec.service_uid), record, layout.staging)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # A full disk must not keep adapters from being removed: make room first, then remember, then look again.
+        _delete(fs, layout, _move_undeclared(fs, layout, spec))
         save(fs, layout.declared(spec.service_uid), record, layout.staging)
 
 
-def _move_undeclared(fs: Fs, layout: Layout, spec: SyncSpec) -> tuple[list[tuple[str, Path]], list[DiskFailure]]:
-    """Rename each undeclared entry out of the subtree. One that fails does not stop the others."""
+def _move_undeclared(fs: Fs, layout: Layout, spec: SyncSpec) -> _Moved:
+    """Rename each undeclared entry out of the subtree. One that fails does not stop the others. Raises: OSError."""
     subtree, declared = layout.subtree(spec.service_uid), set(spec.declared)
-    forget_undeclared(fs, layout, spec.service_uid, declared)
-    moved: list[tuple[str, Path]] = []
-    failures: list[DiskFailure] = []
+    moved = _Moved(digests=_forget_undeclared(fs, layout, spec.service_uid, declared))
     for name in list_names(subtree):
         if name in declared:
             continue
@@ -75,48 +96,58 @@ def _move_undeclared(fs: Fs, layout: Layout, spec: SyncSpec) -> tuple[list[tuple
         except FileNotFoundError:
             continue
         except OSError as error:
-            failures.append(from_os_error(error))
+            moved.failures.append(from_os_error(error))
         else:
-            moved.append((name, target))
-    if moved:
+            moved.names.append(name)
+            moved.targets.append(target)
+    if moved.names:
         fs.sync_directory(subtree)
         fs.sync_directory(layout.unload)
-    return moved, failures
+    return moved
 
 
-def forget_undeclared(fs: Fs, layout: Layout, service_uid: str, declared: set[str]) -> None:
-    """Remove the done-markers of what is not declared, so that adding it again stages it again. Raises: OSError."""
+def _forget_undeclared(fs: Fs, layout: Layout, service_uid: str, declared: set[str]) -> set[str]:
+    """Remove the done-markers of what is not declared, so that adding it again stages it again.
+
+    Returns the digests that they named. Raises: OSError.
+    """
     keep = {marker_name(path) for path in declared}
     folder = layout.done_folder(service_uid)
     gone = [name for name in list_names(folder) if name not in keep]
+    digests = {done.digest for name in gone if (done := load(Done, folder / name)) is not None}
     for name in gone:
         fs.unlink(folder / name)
     if gone:
         fs.sync_directory(folder)
+    return digests
 
 
-def _delete(fs: Fs, targets: list[Path]) -> int:
-    """Free the space: the last step, and only an attempt, for the reaper comes by later."""
+def _delete(fs: Fs, layout: Layout, moved: _Moved) -> int:
+    """Free the space, in the store too: the last step, and only an attempt, for the reaper comes by later."""
     freed = 0
-    for target in targets:
-        try:
+    try:
+        for target in moved.targets:
             freed += fs.remove_tree(target)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                continue
+        unused = moved.digests - used_digests(layout) if moved.digests else set()
+        now = server_now(fs, layout) if unused else 0.0
+        for digest in sorted(unused):
+            if is_idle(layout, digest, now, _STORE_GUARD_SECONDS):
+                freed += take_out(fs, layout, digest)
+    except OSError:
+        return freed
     return freed
 
 
-def _result(spec: SyncSpec, removed: list[str], failures: list[DiskFailure], freed: int) -> JobResult:
-    if failures:
-        first = failures[0].detail
-        failure = DiskFailure("SubtreeMoveFailed", f"{len(failures)} of {len(removed) + len(failures)}: {first}")
-        return failure.to_result(spec.sync_key).model_copy(update={"removed": removed})
+def _result(spec: SyncSpec, moved: _Moved, freed: int) -> JobResult:
+    if moved.failures:
+        total = len(moved.names) + len(moved.failures)
+        failure = DiskFailure("SubtreeMoveFailed", f"{len(moved.failures)} of {total}: {moved.failures[0].detail}")
+        return failure.to_result(spec.sync_key).model_copy(update={"removed": moved.names})
     return JobResult(
         ok=True,
         reason="SubtreeSynced",
-        message=f"{len(spec.declared)} declared, {len(removed)} moved away",
+        message=f"{len(spec.declared)} declared, {len(moved.names)} moved away",
         key=spec.sync_key,
-        removed=removed,
+        removed=moved.names,
         reclaimed_bytes=freed,
     )

@@ -6,6 +6,7 @@ an address, a redirect, and a second answer of a lying name server are all caugh
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -36,6 +37,20 @@ def is_refused(address: str) -> bool:
         return False
     inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
     return any(one.is_link_local or one in _METADATA for one in (ip, inner) if one is not None)
+
+
+def check_host(host: str) -> None:
+    """Refuse a host that is a refused address however it is spelt (behind a proxy nobody here resolves it).
+
+    Does nothing unless `refuse_link_local` was called. Raises: DiskFailure SourceEndpointRefused.
+    """
+    if not _state["refusing"]:
+        return
+    address = host.strip("[]")
+    with contextlib.suppress(OSError):
+        address = socket.inet_ntoa(socket.inet_aton(address))  # 2852039166, 0xa9.254.43518
+    if is_refused(address):
+        raise DiskFailure("SourceEndpointRefused", f"{host} is a link-local or metadata address")
 
 
 def refuse_link_local() -> None:

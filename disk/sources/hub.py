@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from api.source_uri import HubSource
 from disk.failures import DiskFailure, from_network_error
 from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile
+from disk.sources.guard import check_host
 
 if TYPE_CHECKING:
     import httpx2
@@ -42,6 +43,7 @@ class HubReader:
         parts = urllib.parse.urlsplit(self._endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise DiskFailure("SourceUriInvalid", "HF_ENDPOINT is no http(s) URL")
+        check_host(parts.hostname)
         self._where = parts.hostname + (f":{parts.port}" if parts.port else "")
         self._token = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip() or None
         self._commit = ""
@@ -201,6 +203,7 @@ def _prepare_library() -> None:
             follow_redirects=True,
             max_redirects=5,
             timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+            event_hooks={"request": [lambda request: check_host(request.url.host)]},  # redirects, too
         )
 
     set_client_factory(client)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from api.source_uri import S3Source
 from disk.failures import DiskFailure, from_network_error
 from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, SourceOptions
+from disk.sources.guard import check_host
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -53,6 +54,7 @@ class S3Reader:
         parts = urllib.parse.urlsplit(endpoint)
         if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname):
             raise DiskFailure("SourceUriInvalid", "the S3 endpoint is no http(s) URL")
+        check_host(parts.hostname or "")
         self._endpoint = endpoint or None
         host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
         self._where = f"bucket {source.bucket} at {host}" if endpoint else f"bucket {source.bucket}"
@@ -80,7 +82,8 @@ class S3Reader:
         if not files:
             raise DiskFailure("SourcePrefixEmpty", f'nothing lies below "{self._source.prefix}" in {self._where}')
         identity = f"s3 {self._endpoint or 'aws'} {self._source.bucket} {self._source.prefix}"
-        return Listing(identity, None, tuple(sorted(files, key=lambda file: file.name)))
+        revision = max(files, key=lambda file: (file.size, file.name)).pin or None  # S3 has none: the weights' ETag
+        return Listing(identity, revision, tuple(sorted(files, key=lambda file: file.name)))
 
     def checksum_of(self, file: RemoteFile) -> str | None:
         """Ask for the best checksum that the service can tell of a whole object. Raises: DiskFailure."""
