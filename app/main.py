@@ -7,6 +7,7 @@ development cluster's parts are none of its business.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -16,7 +17,18 @@ from typer.core import TyperCommand, TyperGroup
 # sub-command → (where its typer application is, or a function that adds the command to one; one line of help)
 COMMANDS = {
     "serve": ("app.serve_command:add_serve", "Serve the admission webhooks and run the controllers."),
-    "disk": ("disk.cli:cli", "What the Jobs run on an adapter disk or a model cache."),
+    "status": ("app.plugin.commands:add_status", "Show how a service stands, on one screen."),
+    "why": ("app.plugin.commands:add_why", "Say why an adapter is not served, and how to mend it."),
+    "watch": ("app.plugin.commands:add_watch", "Follow services and their adapters live."),
+    "add": ("app.plugin.commands:add_add", "Declare adapters of a service."),
+    "remove": ("app.plugin.commands:add_remove", "Take adapters from a service."),
+    "retry": ("app.plugin.commands:add_retry", "Try failed stagings again now."),
+    "rank": ("app.plugin.commands:add_rank", "Show or change ranks and the rank ceiling."),
+    "disk": ("app.plugin.disk_command:app", "Show adapter disks; and what the Jobs run on them."),
+    "inspect": ("app.plugin.commands:add_inspect", "Check an adapter's files, without a cluster."),
+    "lint": ("app.lint.command:add_lint", "Check manifests offline."),
+    "check": ("app.plugin.commands:add_check", "Dry-run manifests against the cluster: what would happen."),
+    "render": ("app.plugin.commands:add_render", "Show the objects that manifests lead to, offline."),
     "dev": ("devcluster.cli:app", "Run a whole cluster on this machine."),
 }
 
@@ -29,12 +41,14 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a sub-command, imported now unless only the list of all is printed."""
-        if cmd_name not in COMMANDS:
-            return None
-        place, summary = COMMANDS[cmd_name]
-        asked = sys.argv[1:2] == [cmd_name]
-        return _load(place) if asked else TyperCommand(cmd_name, help=summary)
+        """Return a sub-command's name and help, for the list of all."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the sub-command that is run (or whose words are completed), imported now."""
+        if args and args[0] in COMMANDS:
+            return args[0], _load(COMMANDS[args[0]][0]), args[1:]
+        return super().resolve_command(ctx, args)
 
 
 def _load(place: str) -> Any:
@@ -63,8 +77,10 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    cli()
+    """Run the command line; as a plugin of kubectl under the name that people type."""
+    if os.path.basename(sys.argv[0]).startswith("kubectl-"):
+        cli(prog_name="kubectl aim-adapters", complete_var="_AIM_ADAPTERS_COMPLETE")
+    cli(prog_name="aim-adapters")
 
 
 if __name__ == "__main__":

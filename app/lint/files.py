@@ -1,0 +1,66 @@
+"""Which files are meant, and their text: the shell of lint. Reads only."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from app.lint.document import Document, Position, Problem, parse
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+STDIN = "-"
+
+
+class UnreadableError(Exception):
+    """A path that was named cannot be read; the text says which and why."""
+
+
+def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+    """Return the files of the paths, those below directories sorted; `-` is standard input.
+
+    Hidden directories and links to directories are not entered. `exclude` are globs over a file's path or name.
+    Raises: UnreadableError.
+    """
+    found: dict[str, None] = {}
+    for path in paths:
+        if path == STDIN or not os.path.isdir(path):
+            if path != STDIN and not os.path.exists(path):
+                raise UnreadableError(f"{path}: no such file or directory")
+            found[path] = None
+            continue
+        for file in _below(path):
+            if not any(
+                fnmatch.fnmatch(file, glob) or fnmatch.fnmatch(os.path.basename(file), glob) for glob in exclude
+            ):
+                found[file] = None
+    return list(found)
+
+
+def _below(folder: str) -> Iterator[str]:
+    def fail(error: OSError) -> None:
+        raise UnreadableError(f"{error.filename}: {error.strerror}")
+
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if os.path.splitext(name)[1].lower() in SUFFIXES:
+                yield os.path.normpath(os.path.join(place, name))
+
+
+def read(file: str) -> tuple[str, list[Document], list[Problem]]:
+    """Return the file's name for people, its documents and problems. Raises: UnreadableError."""
+    try:
+        raw = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{file}: {error.strerror}") from error
+    shown = "stdin" if file == STDIN else file
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        return shown, [], [Problem("TextNotUtf8", "the text is not UTF-8", Position(line, 1))]
+    documents, problems = parse(text, is_json=file.lower().endswith(".json") or raw[:1] in (b"{", b"["))
+    return shown, documents, problems
