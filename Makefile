@@ -2,9 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
-PY := $(VENV)/bin/python
 RUN := $(VENV)/bin
+PY := $(RUN)/python
 STAMP := $(VENV)/.installed
+PYTEST := $(RUN)/pytest
+CHECKED := app.chart api.crds api.reference rules.docs
 
 .PHONY: help
 help: ## list the targets
@@ -15,9 +17,18 @@ setup: $(STAMP) ## create .venv from the lock file
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "installing the locked dependencies into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+.PHONY: tools
+tools: $(STAMP) ## build the control plane, kubectl and helm (once; later runs find them in the cache)
+	@$(PY) -m devcluster.binaries
+
+.PHONY: demo
+demo: $(STAMP) ## the whole job on a cluster of its own, shown step by step (KEEP=1 leaves it running)
+	@$(PY) -m devcluster.demo $(if $(KEEP),--keep)
 
 .PHONY: lint
 lint: $(STAMP) ## ruff, mypy --strict, import contracts
@@ -26,11 +37,50 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 
+.PHONY: test
+test: verify test-unit test-cluster test-chart ## everything, with set-up
+
 .PHONY: test-unit
-test-unit: $(STAMP) ## unit tests: seconds, no cluster
-	$(RUN)/pytest tests/unit
+test-unit: $(STAMP) ## unit tests: no cluster
+	$(PYTEST) tests/unit
+
+.PHONY: test-cluster
+test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
+	$(PYTEST) tests/cluster
+
+.PHONY: test-chart
+test-chart: $(STAMP) tools ## the chart with the real helm on the real API server
+	$(PYTEST) tests/chart
+
+.PHONY: test-long
+test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, many rounds
+	AIM_TEST_LONG=1 $(PYTEST) tests
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## 50,000 spoilt bodies against the admission server
+	AIM_FUZZ_CASES=50000 $(PYTEST) tests/unit/webhooks -k fuzz
+
+.PHONY: bench
+bench: $(STAMP) tools ## benchmarks: print ratios, write JSON to build/bench/
+	@for bench in bench/*/bench.py; do $(PY) $$bench || exit 1; done
+
+.PHONY: generate
+generate: $(STAMP) ## write all generated files anew: CRDs, chart schema, reference pages
+	@for module in $(CHECKED); do $(PY) -m $$module write || exit 1; done
+
+.PHONY: verify
+verify: $(STAMP) ## fail when a generated file is not what `make generate` would write
+	@for module in $(CHECKED); do $(PY) -m $$module verify || exit 1; done
+
+.PHONY: golden
+golden: $(STAMP) ## rewrite the golden files; review reads the diff
+	GOLDEN=1 $(PYTEST) tests/unit tests/chart -q -k golden
 
 .PHONY: lock
-lock: $(STAMP) ## resolve the dependencies again
+lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
 	$(RUN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements-dev.lock -o requirements.lock
+
+.PHONY: clean
+clean: ## remove what the targets made here (not the tool cache in ~/.cache/aim-adapters)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
