@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from api.job_env import allowed_in_job
-from api.kinds import AIM_ARTIFACT, Kind
+from api.job_env import allowed_in_job, allowed_with_typed_s3
+from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, Kind
 from api.names import derive_name
 from api.view import (
     EMPTY,
@@ -20,12 +20,14 @@ from api.view import (
     model_id,
     name_of,
     namespace_of,
+    paused,
+    source_uri,
     terminating,
     text,
     uid_of,
 )
 from reconcile.conditions import Condition, render_conditions
-from reconcile.decision import Decision
+from reconcile.decision import Decision, leave_alone
 from reconcile.objects import managed_labels, merge_env, owner_reference, without_nulls
 from rules.world import by_age
 
@@ -44,21 +46,25 @@ class Observed:
     origin: str
     sources: Sequence[Any] | None
     artifacts: Mapping[str, Sequence[Json]] = field(default_factory=dict)
+    resolved: Mapping[str, Any] | None = None
+    typed_s3: bool = False
 
 
 def decide(seen: Observed) -> Decision:
     """Adopt the artifact of each source by exact `sourceUri`, create what is not there, report."""
+    if paused(seen.cache) or terminating(seen.cache):
+        return leave_alone(seen.cache)
     if seen.sources is None:
         return _report(seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} does not exist yet"))
     create: list[tuple[Kind, Mapping[str, Any]]] = []
     chosen: dict[str, Json] = {}
     for source in seen.sources:
         uri = text(source, "sourceUri")
-        if uri is None:
+        if uri is None or any(source_uri(artifact) == uri for artifact in chosen.values()):
             continue
         artifact = _adopted(seen, uri)
         if artifact is None:
-            artifact = render_artifact(seen.cache, seen.kind, source)
+            artifact = render_artifact(seen.cache, seen.kind, source, typed_s3=seen.typed_s3)
             if _leaving(seen, name_of(artifact)):
                 return _report(seen, _entries(chosen), _TERMINATING)
             create.append((AIM_ARTIFACT, artifact))
@@ -70,9 +76,10 @@ def decide(seen: Observed) -> Decision:
     return _report(seen, _entries(chosen), _readiness(chosen, creating=bool(create)), tuple(create))
 
 
-def _allowed_env(*lists: Sequence[Any]) -> list[Any]:
+def _allowed_env(*lists: Sequence[Any], typed_s3: bool) -> list[Any]:
     """What may stand in an artifact's env; the rest would be refused at its admission."""
-    return [entry for name, entry in merge_env(*lists).items() if allowed_in_job(name)]
+    allowed = allowed_with_typed_s3 if typed_s3 else allowed_in_job
+    return [entry for name, entry in sorted(merge_env(*lists).items()) if allowed(name)]
 
 
 _NAME_LIMIT = 50  # leaves room for the names of Jobs and claims that are derived from it
@@ -98,7 +105,7 @@ def _adopted(seen: Observed, uri: str) -> Json | None:
         if (
             not _dedicated(seen.cache)
             and dig(artifact, "status", "mode") != "Dedicated"
-            and not _has_cache_owner(artifact)
+            and not _owned_by_a_cache(artifact)
         ):
             return artifact
     return None
@@ -108,15 +115,18 @@ def _owned_by_cache(artifact: Json, cache: Json) -> bool:
     return any(dig(ref, "uid") == uid_of(cache) for ref in items(artifact, "metadata", "ownerReferences"))
 
 
-def _has_cache_owner(artifact: Json) -> bool:
-    return bool(items(artifact, "metadata", "ownerReferences"))
+_CACHES = frozenset({AIM_PROFILE_CACHE.kind, AIM_TEMPLATE_CACHE.kind})
+
+
+def _owned_by_a_cache(artifact: Json) -> bool:
+    return any(dig(reference, "kind") in _CACHES for reference in items(artifact, "metadata", "ownerReferences"))
 
 
 def _leaving(seen: Observed, name: str) -> bool:
     return any(name_of(artifact) == name for found in seen.artifacts.values() for artifact in found)
 
 
-def render_artifact(cache: Json, kind: Kind, source: Any) -> dict[str, Any]:
+def render_artifact(cache: Json, kind: Kind, source: Any, *, typed_s3: bool = False) -> dict[str, Any]:
     """Return the model artifact for a source that nobody has yet, named after the source: two caches agree on it.
 
     An artifact of a shared cache has no owner: it outlives the cache. A dedicated one dies with its cache.
@@ -132,7 +142,7 @@ def render_artifact(cache: Json, kind: Kind, source: Any) -> dict[str, Any]:
         "storageClassName": text(cache, "spec", "storageClassName"),
         "runtimeConfigName": text(cache, "spec", "runtimeConfigName"),
         "modelDownloadImage": text(cache, "spec", "downloadImage"),
-        "env": _allowed_env(items(cache, "spec", "env"), items(source, "env")) or None,
+        "env": _allowed_env(items(cache, "spec", "env"), items(source, "env"), typed_s3=typed_s3) or None,
         "imagePullSecrets": list(items(cache, "spec", "imagePullSecrets")) or None,
     }
     readable = (identity or uri.rstrip("/")).rpartition("/")[2] or "model"
@@ -195,7 +205,9 @@ def _report(
     phase = "Ready" if ready.true else _FAILED if failed else "Progressing" if entries else "Pending"
     overall = Condition("Ready", ready.status, ready.reason, ready.message)
     generation = generation_of(seen.cache)
+    resolved = "resolvedProfile" if seen.kind == AIM_PROFILE_CACHE else "resolvedTemplate"
     status = {
+        resolved: dict(seen.resolved) if seen.resolved else None,
         "status": phase,
         "observedGeneration": generation,
         "artifacts": entries,

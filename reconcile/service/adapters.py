@@ -36,26 +36,28 @@ from api.view import (
 from reconcile.decision import Delete, EventNote, sooner
 from reconcile.jobs import JobState, retry_at
 from reconcile.objects import parse_timestamp, timestamp
+from reconcile.service.loading import NOT_LISTED, ON_DISK, ServerPod, any_older, judge_loading, may_list
 from reconcile.service.manifests import Staging, render_stage_job
 from reconcile.settings import ReconcileSettings
 from rules.resolve import ArtifactState, Unreadable
+
+__all__ = [
+    "ON_DISK",
+    "RESTART_REQUIRED",
+    "AdaptersDecision",
+    "Observed",
+    "ServerPod",
+    "decide_adapters",
+    "declared_paths",
+    "describe",
+    "reason_of",
+]
 
 NOT_FOUND = "AdapterArtifactNotFound"
 RANK_EXCEEDS = "AdapterRankExceedsCeiling"
 HELD = "AdapterHeldForUnload"
 RESTART_REQUIRED = "RestartRequired"
-NOT_LISTED = "AdapterNotListed"
-ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
-_MISSED_INTERVALS = 3  # refresh intervals after which a server that does not list an adapter has rejected it
-
-
-@dataclass(frozen=True, slots=True)
-class ServerPod:
-    """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked."""
-
-    name: str
-    ready_since: datetime | None
-    listed: frozenset[str] | None = None
+RANK_UNKNOWN = "RankCeilingUnknown: the RuntimeConfig that sets the rank ceiling cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Observed:
     """What the adapters of one service depend on.
 
     `findings`: adapter name → what is wrong with it. `claim`/`claim_uid`: the adapter disk, empty while there is none.
-    `synced`: the disk knows the present declared set. `configs`: adapter name → merged RuntimeConfig spec of its own.
+    `synced`: the disk knows the present declared set. `configs`: adapter name → merged RuntimeConfig spec of its Jobs;
+    `config_problems`: adapter name → why that is not known (`Reason: message`).
     """
 
     service: Json
@@ -79,6 +82,7 @@ class Observed:
     stage_jobs: tuple[JobState, ...] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by Job UID
     configs: Mapping[str, Json] = field(default_factory=dict)
+    config_problems: Mapping[str, str] = field(default_factory=dict)
     pull_secrets: tuple[Any, ...] = ()
     pods: tuple[ServerPod, ...] = ()  # ready ones
 
@@ -193,14 +197,28 @@ class _Pass:
         if errors := seen.findings.get(ref.name):
             detail = "; ".join(error.message for error in errors)
             return entry | {"state": "Failed", "lastError": _last_error(errors[0].reason, detail)}
-        if not is_adapter(artifact) or not seen.claim_uid or seen.max_rank is None:
+        if not seen.claim_uid:
+            return self._without_disk(entry, old)
+        if not is_adapter(artifact):
             return {**_without(entry, "lastError"), "state": "Pending"}
-        return self._staged(entry, artifact) if entry.get("digest") else self._stage(entry, artifact)
+        if entry.get("digest"):
+            return self._staged(entry)
+        if seen.max_rank is None:
+            return entry | {"state": "Pending", "lastError": RANK_UNKNOWN}
+        return self._stage(entry, artifact)
+
+    def _without_disk(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
+        """While the disk is not known, what was said about an adapter on it stands: the servers still have it."""
+        if text(old, "stageKey") and text(old, "state"):
+            return dict(old)
+        return {**_without(entry, "lastError"), "state": "Pending"}
 
     def _missing(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
         if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
             return dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
+        if old.get("state") == "Deleting":  # its bytes may be moved away by now
+            kept.pop("digest", None)
         return {"name": ref.name, **kept, "state": "Pending", "lastError": NOT_FOUND}
 
     def _facts(self, ref: AdapterRef, artifact: Json, old: Json) -> dict[str, Any]:
@@ -239,57 +257,29 @@ class _Pass:
             entry = _without(entry, "digest") | {"lastRestage": restage, "nextRetryTime": timestamp(self.seen.now)}
         return entry
 
-    def _staged(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+    def _staged(self, entry: dict[str, Any]) -> dict[str, Any]:
         """An adapter whose content is on the disk: judge its real rank again, then ask the servers."""
         seen = self.seen
         for job in seen.stage_jobs:
             if job.key == entry["stageKey"] and not job.terminating:
                 self._drop(job)
-        rank, limit = integer(entry, "rank"), seen.max_rank or 0
-        if rank is not None and rank > limit:
+        rank, limit = integer(entry, "rank"), seen.max_rank
+        if rank is not None and limit is not None and rank > limit:
             message = f"the files have rank {rank}, the ceiling is {limit}: raise the ceiling to serve it"
             return entry | {"state": "Failed", "lastError": _last_error(RANK_EXCEEDS, message)}
-        if reason_of(entry) == RESTART_REQUIRED and self._old_pods(entry):
+        if reason_of(entry) == RESTART_REQUIRED and any_older(seen.pods, parse_timestamp(entry.get("lastObserved"))):
             return entry | {"state": "Downloaded", "loadedReplicas": 0}
-        return self._loaded(_without(entry, "lastError", "progress", "nextRetryTime"))
-
-    def _old_pods(self, entry: Json) -> bool:
-        since = parse_timestamp(entry.get("lastObserved"))
-        return any(pod.ready_since is None or since is None or pod.ready_since < since for pod in self.seen.pods)
-
-    def _loaded(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return Downloaded, Loaded or LoadRejected, as the ready servers list it."""
-        seen, path = self.seen, entry["adapterPath"]
-        known = [pod for pod in seen.pods if pod.listed is not None]
-        if not seen.pods:
-            return _without(entry, "loadedReplicas") | {"state": "Downloaded"}
-        if len(known) < len(seen.pods):  # someone was not asked yet: what was said stands
-            return entry | {"state": entry["state"] if entry.get("state") in ON_DISK else "Downloaded"}
-        listing = sum(1 for pod in known if pod.listed is not None and path in pod.listed)
-        entry = entry | {"loadedReplicas": listing}
-        if listing == len(seen.pods):
-            return entry | {"state": "Loaded"}
-        refusing = self._refusing_pod(entry, path)
-        if refusing is None:
-            return entry | {"state": "Downloaded"}
-        logs = f"kubectl logs -n {namespace_of(seen.service)} {refusing}"
-        message = f"pod {refusing} is ready and does not list it; see {logs} (images before 0.13 load no adapters)"
-        return entry | {"state": "LoadRejected", "lastError": _last_error(NOT_LISTED, message)}
-
-    def _refusing_pod(self, entry: Json, path: str) -> str | None:
-        """The first pod that had three refresh intervals since it was ready and the adapter was there."""
-        patience = _MISSED_INTERVALS * self.seen.settings.refresh_interval
-        staged = parse_timestamp(entry.get("lastObserved")) or self.seen.now
-        if entry.get("state") not in ON_DISK:
-            staged = self.seen.now
-        for pod in sorted(self.seen.pods, key=lambda pod: pod.name):
-            if pod.listed is None or path in pod.listed:
-                continue
-            due = max(staged, pod.ready_since or staged) + patience
-            if due <= self.seen.now or entry.get("state") == "LoadRejected":
-                return pod.name
-            self.recheck = sooner(self.recheck, due - self.seen.now)
-        return None
+        judged, recheck = judge_loading(
+            _without(entry, "lastError", "progress", "nextRetryTime"),
+            seen.pods,
+            now=seen.now,
+            refresh=seen.settings.refresh_interval,
+            namespace=namespace_of(seen.service),
+        )
+        self.recheck = sooner(self.recheck, recheck)
+        if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked anew: the words stay
+            judged["lastError"] = entry.get("lastError") or NOT_LISTED
+        return judged
 
     # -- staging ----------------------------------------------------------------------------------------------------
 
@@ -306,14 +296,16 @@ class _Pass:
                 return self._running(entry, job)
         if not self.seen.synced:
             return self._waiting(entry)
+        if problem := self.seen.config_problems.get(entry["name"]):
+            return _without(entry, "progress") | {"state": "Pending", "lastError": problem}
         if not self._due(entry, artifact):
             return _without(entry, "progress")
         return self._start(entry, artifact)
 
     def _waiting(self, entry: dict[str, Any]) -> dict[str, Any]:
-        return (
-            entry if entry.get("state") == "Failed" else _without(entry, "lastError", "progress") | {"state": "Pending"}
-        )
+        if entry.get("state") == "Failed" or reason_of(entry) == HELD:
+            return entry
+        return _without(entry, "lastError", "progress") | {"state": "Pending"}
 
     def _running(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
         entry = _without(entry, "nextRetryTime")
@@ -349,14 +341,10 @@ class _Pass:
     def _released(self, entry: Json) -> bool:
         """Whether the old content of a changed adapter is out of every server, or the wait for it is over."""
         since = parse_timestamp(entry.get("nextRetryTime")) or self.seen.now
-        if since <= self.seen.now or not self._listing(entry.get("adapterPath")):
+        if since <= self.seen.now or not may_list(self.seen.pods, entry.get("adapterPath")):
             return True
         self.recheck = sooner(self.recheck, since - self.seen.now)
         return False
-
-    def _listing(self, path: object) -> bool:
-        """Whether a ready server lists the path, or may do so because it was not asked."""
-        return any(pod.listed is None or path in pod.listed for pod in self.seen.pods)
 
     def _start(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
         seen = self.seen
@@ -369,8 +357,8 @@ class _Pass:
             claim=seen.claim,
             base=seen.base,
             max_rank=seen.max_rank or 0,
-            fresh=bool(entry.get("lastRestage")) and not held,
-            hold_changed=seen.mode == "dynamic" and not held and self._listing(entry["adapterPath"]),
+            fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
+            hold_changed=seen.mode == "dynamic" and not held and may_list(seen.pods, entry["adapterPath"]),
         )
         config = seen.configs.get(text(artifact, "metadata", "name") or "", EMPTY)
         self.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
@@ -411,11 +399,13 @@ class _Pass:
 
     def _succeeded(self, entry: dict[str, Any], result: JobResult) -> dict[str, Any]:
         entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
-        replaced = self.seen.mode == "static" and self.seen.pods and result.reason != "AlreadyStaged"
-        if replaced and self._listing(entry["adapterPath"]):
+        if self.seen.mode == "dynamic" or not self.seen.pods or result.reason == "AlreadyStaged":
+            return entry
+        if may_list(self.seen.pods, entry["adapterPath"]):
             message = "the disk has new content, the running pods keep the old one until they are restarted"
-            return entry | {"lastError": _last_error(RESTART_REQUIRED, message)}
-        return entry
+        else:
+            message = "in static mode the running pods load it only when they are restarted"
+        return entry | {"lastError": _last_error(RESTART_REQUIRED, message)}
 
     # -- removed adapters -------------------------------------------------------------------------------------------
 
@@ -426,9 +416,11 @@ class _Pass:
         if path is None or not old.get("stageKey"):
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
+        if seen.mode == "static" and seen.pods:
+            entry["lastError"] = _last_error(RESTART_REQUIRED, "the running pods keep it until they are restarted")
         if not seen.synced:
             return entry
-        if not self._listing(path):
+        if not may_list(seen.pods, path):
             return None
         since = parse_timestamp(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
         over = (since or seen.now) + seen.settings.unload_grace
@@ -444,7 +436,8 @@ class _Pass:
     def _observe(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
         """Stamp the entry when its state changed, and tell of it; `lastObserved` moves with the state alone."""
         changed = entry["state"] != old.get("state")
-        stamped = entry | {"lastObserved": timestamp(self.seen.now) if changed else old.get("lastObserved")}
+        since = None if changed else text(old, "lastObserved")
+        stamped = entry | {"lastObserved": since or timestamp(self.seen.now)}
         if changed and (old or entry["state"] != "Pending"):
             bad = entry["state"] in ("Failed", "LoadRejected")
             words = f"adapter {entry['name']}: {old.get('state') or 'new'} → {entry['state']}"

@@ -116,7 +116,7 @@ def _from_profile(profile: Json, name: str, service: Json, keep_feature: str | N
 
 
 def _gpus(kind: str | None, count: int | None) -> int:
-    return 0 if kind == "cpu" else max(1, count if count is not None else 1)
+    return 0 if kind == "cpu" else max(0, count if count is not None else 1)
 
 
 def _shape_labels(spec: Json) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
         precision=text(spec, "precision"),
         profile_id=text(spec, "profileId"),
         accelerator_model=text(gpu, "model"),
-        gpus=max(1, integer(gpu, "count") or 1),
+        gpus=_gpus(None, integer(gpu, "count")),
         gpu_resource=text(gpu, "resourceName"),
         resources=mapping(spec, "resources") or mapping(model, "spec", "resources"),
         pull_secrets=[*items(model, "spec", "imagePullSecrets"), *items(spec, "imagePullSecrets")],

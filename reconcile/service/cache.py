@@ -1,0 +1,219 @@
+"""The cache of a service's base model: which one serves, is it ready. Pure; contract, sections 4.1 and 4.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.kinds import AIM_ARTIFACT, AIM_PROFILE
+from api.view import (
+    EMPTY,
+    Json,
+    caching_mode,
+    condition,
+    dig,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    source_uri,
+    terminating,
+    text,
+    uses_adapters,
+)
+from reconcile.conditions import Condition
+from reconcile.decision import Draft
+from reconcile.service.manifests import (
+    CacheOrigin,
+    cache_kind,
+    cache_name,
+    render_cache,
+    render_cache_with_disk,
+    render_overlay,
+)
+from reconcile.service.observed import Observed
+from rules.resolve import Missing, Pipeline, Reference, Resolved, Unknown, effective_profile
+from rules.seen import ServiceSeen
+from rules.world import by_age
+
+READY = "CacheReady"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """The cache in use (None: not chosen or not made yet), the bases in it, and how they stand.
+
+    `bases` are in the order of the model sources, empty objects for those that are not there yet. `resolved`: all that
+    the service refers to was found, so that its plan can be trusted.
+    """
+
+    condition: Condition
+    cache: Json | None = None
+    bases: tuple[Json, ...] = ()
+    resolved: bool = True
+    failed: bool = False
+
+
+def _template_origin(facts: ServiceSeen) -> CacheOrigin | None:
+    pipeline, kind = facts.pipeline, cache_kind("template")
+    if not pipeline.sources:
+        return None
+    if items(facts.new, "spec", "model", "custom", "modelSources"):
+        return CacheOrigin(kind, name_of(facts.new), "Namespace", pipeline.sources)
+    if isinstance(pipeline.template, Resolved):
+        own = items(pipeline.template.obj, "spec", "modelSources")
+        return CacheOrigin(kind, pipeline.template.name, pipeline.template.scope, () if own else pipeline.sources)
+    if isinstance(pipeline.model, Resolved):
+        return CacheOrigin(kind, pipeline.model.name, pipeline.model.scope, pipeline.sources)
+    return None
+
+
+def _overlay(facts: ServiceSeen) -> dict[str, Any] | None:
+    """The service's own profile, where it overrides what must be cached."""
+    profile = facts.pipeline.profile
+    if not isinstance(profile, Resolved) or not items(facts.new, "spec", "profileOverrides", "modelSources"):
+        return None
+    return render_overlay(facts.new, effective_profile(profile.obj, facts.new))
+
+
+def cache_origin(facts: ServiceSeen) -> CacheOrigin | None:
+    """Return what the service's cache is made for; None while that is not resolved, or when nothing is cached."""
+    if facts.pipeline.kind == "template":
+        return _template_origin(facts)
+    profile = facts.pipeline.profile
+    if not isinstance(profile, Resolved) or not facts.pipeline.sources:
+        return None
+    overlay = _overlay(facts)
+    if overlay is not None:
+        return CacheOrigin(cache_kind("profile"), name_of(overlay), "Namespace")
+    return CacheOrigin(cache_kind("profile"), profile.name, profile.scope)
+
+
+def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
+    """Choose the cache, or make it, or have it ask for a disk; tell how it stands.
+
+    Args: `allowed`: the service may be served at all, so that things may be made for it.
+    """
+    unresolved = _unresolved(seen.facts.pipeline)
+    if unresolved is not None:
+        return CacheView(unresolved, resolved=False)
+    origin = cache_origin(seen.facts)
+    if origin is None:
+        if seen.facts.pipeline.kind == "profile":
+            message = "the profile has no model sources: it cannot be served"
+            return CacheView(Condition(READY, "False", "NoModelSources", message), resolved=False)
+        return CacheView(Condition(READY, "True", "NothingToCache", "the image brings its own model"))
+    if allowed and (overlay := _overlay(seen.facts)) is not None:
+        draft.apply.append((AIM_PROFILE, overlay))
+    cache = _choose(seen, draft, origin, allowed=allowed)
+    bases = _bases(seen, cache)
+    failed = any(text(base, "status", "status") == "Failed" for base in bases)
+    return CacheView(_condition(cache, bases), cache, bases, failed=failed)
+
+
+def _unresolved(pipeline: Pipeline) -> Condition | None:
+    references: tuple[Reference | None, ...] = (pipeline.profile, pipeline.model, pipeline.template)
+    for reference in references:
+        if isinstance(reference, Missing):
+            kinds = " or ".join(kind.kind for kind in reference.kinds)
+            return Condition(READY, "False", "ReferenceNotFound", f'no {kinds} "{reference.name}" exists yet')
+        if isinstance(reference, Unknown):
+            return Condition(READY, "False", "ReferenceUnreadable", f'"{reference.name}" could not be read')
+    if pipeline.kind == "template" and pipeline.template is None and isinstance(pipeline.model, Resolved):
+        names = ", ".join(name_of(template) for template in pipeline.fitting)
+        if names:
+            message = f"several templates fit: {names}; set spec.template.name"
+            return Condition(READY, "False", "TemplateAmbiguous", message)
+        if not pipeline.sources:
+            message = f'no template fits model "{pipeline.model.name}", and the model has no modelSources'
+            return Condition(READY, "False", "TemplateNotFound", message)
+    return None
+
+
+def _choose(seen: Observed, draft: Draft, origin: CacheOrigin, *, allowed: bool) -> Json | None:
+    """Return the cache that serves: ours if it is there, else the oldest of somebody else's that suits, else a new one.
+
+    A user's spec is never written: where theirs lacks the disk, one of ours beside it asks for it.
+    """
+    service, wants_disk = seen.service, uses_adapters(seen.service)
+    name = cache_name(service, origin)
+    ours = next((cache for cache in seen.caches if name_of(cache) == name), None)
+    if terminating(ours):
+        return None
+    if ours is not None:
+        if allowed and wants_disk and dig(ours, "spec", "requiresAdapterDisk") is not True:
+            draft.apply.append((origin.kind, render_cache_with_disk(origin.kind, ours)))
+        return ours
+    for cache in by_age(seen.caches):
+        if _suits(cache, service, origin, wants_disk=wants_disk):
+            return cache
+    if allowed:
+        draft.apply.append((origin.kind, render_cache(service, origin, requires_disk=wants_disk)))
+    return None
+
+
+def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool) -> bool:
+    """Whether a cache that somebody else made may serve this service."""
+    if terminating(cache) or caching_mode(service) == "Dedicated" or text(cache, "spec", "mode") == "Dedicated":
+        return False
+    named = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
+    scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope")
+    if named != origin.name or scope not in (None, origin.scope):
+        return False
+    if _uris(items(cache, "spec", "modelSources")) != _uris(origin.sources):
+        return False
+    return not wants_disk or dig(cache, "spec", "requiresAdapterDisk") is True
+
+
+def _uris(sources: Sequence[Any]) -> set[str]:
+    return {uri for source in sources if (uri := text(source, "sourceUri"))}
+
+
+def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
+    """The base artifact of each model source, an empty object where it is not there (or on its way out)."""
+    sources = seen.facts.pipeline.sources or ()
+    if len(sources) == 1:
+        return (seen.base,)
+    held: dict[str, Json] = {}
+    for entry in mapping(cache, "status", "artifacts").values():
+        name = text(entry, "name")
+        artifact = seen.facts.world.get(AIM_ARTIFACT, namespace_of(seen.service), name) if name else None
+        if artifact is not None and not terminating(artifact):
+            held[source_uri(artifact)] = artifact
+    return tuple(held.get(text(source, "sourceUri") or "", EMPTY) for source in sources)
+
+
+def _condition(cache: Json | None, bases: Sequence[Json]) -> Condition:
+    if bases and all(text(base, "status", "status") == "Ready" for base in bases):
+        return Condition(READY, "True", "AllCachesReady")
+    waiting = [base for base in bases if base and text(base, "status", "status") != "Ready"]
+    if waiting:
+        return Condition(READY, "False", "CachesNotReady", "; ".join(_words(base) for base in waiting))
+    if cache is None:
+        return Condition(READY, "False", "CreatingCaches", "the cache is not created yet")
+    reported = condition(cache, "ArtifactsReady")
+    if reported.get("status") == "True":  # its artifacts are not those of the present sources any more
+        return Condition(READY, "False", "CreatingCaches", f'cache "{name_of(cache)}" has not caught up yet')
+    reason, message = text(reported, "reason"), text(reported, "message")
+    return Condition(READY, "False", reason or "CreatingCaches", message or "waiting for the cache")
+
+
+def _words(base: Json) -> str:
+    ready = condition(base, "Ready")
+    detail = ": ".join(word for word in (text(ready, "reason"), text(ready, "message")) if word)
+    words = f'base artifact "{name_of(base)}" is not ready' + (f": {detail}" if detail else "")
+    problem = storage_problem(base)
+    return f"{words}; {problem}" if problem else words
+
+
+_STORAGE_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimTerminating"})
+
+
+def storage_problem(base: Json) -> str:
+    """What is wrong with the base's claims, for people who look only at the service."""
+    for kind in ("CacheStorageReady", "AdapterDiskReady"):
+        entry = condition(base, kind)
+        if entry.get("status") == "False" and entry.get("reason") in _STORAGE_TROUBLE:
+            return text(entry, "message") or ""
+    return ""

@@ -1,0 +1,119 @@
+"""Environment and resources of the model server's container. Pure.
+
+Source: contract, section 7 and section 11, "Environment".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from api.accelerators import gpu_resource
+from api.view import Json, items, mapping
+from reconcile.objects import merge_env, parse_quantity
+from reconcile.service.plan import Plan
+from rules.environment import ADAPTER_ENV_PREFIX
+
+
+def environment(
+    service: Json, plan: Plan, *, cache_root: str | None, adapters: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return env, one entry per name: profile < override < service < ours."""
+    user = merge_env(plan.env, items(service, "spec", "env"))
+    if adapters:  # all of them are ours then, those that a mode does not set included
+        user = {name: entry for name, entry in user.items() if not name.startswith(ADAPTER_ENV_PREFIX)}
+    ours: dict[str, str | None] = {
+        "AIM_CACHE_PATH": cache_root,
+        "AIM_MODEL_ID": plan.model_id,
+        "AIM_ID": "" if plan.model_id else plan.aim_id,
+        "AIM_PROFILE_ID": plan.profile_id,
+        "AIM_ENGINE": plan.engine,
+        "AIM_METRIC": plan.metric,
+        "AIM_PRECISION": plan.precision,
+        "AIM_ENGINE_ARGS": _engine_args(plan, user.get("AIM_ENGINE_ARGS")),
+        **adapters,
+    }
+    entries = user | {name: {"name": name, "value": value} for name, value in ours.items() if value is not None}
+    return ordered_env(list(entries.values()))
+
+
+def _engine_args(plan: Plan, user: Mapping[str, Any] | None) -> str | None:
+    """Merge the user's AIM_ENGINE_ARGS (a JSON object) deeply over the profile's; what is no object is kept."""
+    merged: Any = dict(plan.engine_args)
+    given = user.get("value") if user else None
+    if isinstance(given, str):
+        try:
+            parsed = json.loads(given)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(parsed, dict):
+            return None
+        merged = _deep_merge(merged, parsed)
+    elif user is not None:
+        return None
+    return json.dumps(merged, sort_keys=True, separators=(",", ":")) if merged else None
+
+
+def _deep_merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _deep_merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+_REFERENCE = re.compile(r"\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+
+
+def ordered_env(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sort env by name, an entry behind those that its `$(…)` names: the order never depends on who wrote what.
+
+    Entries that name each other in a circle stay in the order of their names.
+    """
+    by_name = {entry["name"]: dict(entry) for entry in entries}
+    ordered: dict[str, dict[str, Any]] = {}
+    visiting: set[str] = set()
+
+    def place(name: str) -> None:
+        if name in ordered or name in visiting:
+            return
+        visiting.add(name)
+        value = by_name[name].get("value")
+        for needed in sorted(set(_REFERENCE.findall(value))) if isinstance(value, str) else ():
+            if needed in by_name:
+                place(needed)
+        ordered.setdefault(name, by_name[name])
+
+    for name in sorted(by_name):
+        place(name)
+    return list(ordered.values())
+
+
+def resources(service: Json, plan: Plan) -> dict[str, Any]:
+    """Return requests and limits, all four of CPU and memory written, limit = max(limit, request).
+
+    Source: contract, section 7 (KServe fills each missing one with 1 CPU or 2Gi, and then never starts).
+    """
+    units = max(1, plan.gpus)
+    requests: dict[str, Any] = {"cpu": str(4 * units), "memory": f"{32 * units}Gi"}
+    limits: dict[str, Any] = {"cpu": str(4 * units), "memory": f"{48 * units}Gi"}
+    for given in (plan.resources, mapping(service, "spec", "resources")):
+        requests |= {key: value for key, value in mapping(given, "requests").items() if value is not None}
+        limits |= {key: value for key, value in mapping(given, "limits").items() if value is not None}
+    if plan.gpus:
+        gpu = plan.gpu_resource or gpu_resource(plan.accelerator_vendor)
+        requests[gpu] = limits[gpu] = str(plan.gpus)
+    for name in ("cpu", "memory"):
+        if _quantity(limits[name]) < _quantity(requests[name]):
+            limits[name] = requests[name]
+    return {
+        "requests": {key: str(requests[key]) for key in sorted(requests)},
+        "limits": {key: str(limits[key]) for key in sorted(limits)},
+    }
+
+
+def _quantity(value: object) -> Decimal:
+    return parse_quantity(value) or Decimal(0)

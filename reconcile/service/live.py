@@ -1,0 +1,163 @@
+"""What the container of an InferenceService mounts, and what is read back from a live one. Pure.
+
+Source: contract, section 7 ("Adapter wiring") and KServe's own way to change what it is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
+from api.view import AdapterMode, Json, dig, items, mapping, text
+from reconcile.objects import covers
+from reconcile.settings import ReconcileSettings
+
+CONTAINER = "kserve-container"
+PORT = 8000
+ADAPTERS_MOUNT = "/adapters"
+ADAPTER_VOLUME = "adapter-disk"
+CACHE_VOLUME = "model-cache"
+PROFILE_VOLUME = "aim-profile"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterWiring:
+    """The adapter part of the container: which disk, which mode, which ceiling."""
+
+    claim: str
+    mode: str
+    max_rank: int
+
+    def env(self, settings: ReconcileSettings) -> dict[str, str]:
+        """The AIM_ADAPTER_ variables (contract, section 7)."""
+        values = {
+            "AIM_ADAPTER_SOURCE": ADAPTERS_MOUNT,
+            "AIM_ADAPTER_MODE": self.mode,
+            "AIM_ADAPTER_MAX_COUNT": str(GPU_ADAPTER_SLOTS),
+            "AIM_ADAPTER_MAX_CPU_COUNT": str(CPU_ADAPTER_SLOTS),
+            "AIM_ADAPTER_MAX_RANK": str(self.max_rank),
+        }
+        if self.mode == "dynamic":
+            values["AIM_ADAPTER_REFRESH_INTERVAL"] = str(max(5, int(settings.refresh_interval.total_seconds())))
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMount:
+    """A base model's files in the container: a directory of a claim, mounted read-only."""
+
+    claim: str
+    directory: str
+    path: str
+
+
+def live_cache_mounts(isvc: Json | None) -> tuple[CacheMount, ...]:
+    """Read the base models' mounts of a live InferenceService."""
+    claims = _claims(isvc)
+    mounts = []
+    for mount in items(_container(isvc), "volumeMounts"):
+        name, directory, path = text(mount, "name") or "", text(mount, "subPath"), text(mount, "mountPath")
+        if name.startswith(CACHE_VOLUME) and name in claims and directory and path:
+            mounts.append(CacheMount(claims[name], directory, path))
+    return tuple(mounts)
+
+
+def live_wiring(isvc: Json | None) -> AdapterWiring | None:
+    """Read the adapter part of a live InferenceService, or None when it has none."""
+    claim = _claims(isvc).get(ADAPTER_VOLUME)
+    env = {dig(entry, "name"): text(entry, "value") for entry in items(_container(isvc), "env")}
+    rank = env.get("AIM_ADAPTER_MAX_RANK") or ""
+    if claim is None or not (rank.isascii() and rank.isdecimal()):
+        return None
+    mode: AdapterMode = "dynamic" if env.get("AIM_ADAPTER_MODE") == "dynamic" else "static"
+    return AdapterWiring(claim, mode, int(rank))
+
+
+def live_config_map(isvc: Json | None) -> str | None:
+    """Name of the ConfigMap with the runtime profile that a live InferenceService mounts."""
+    for volume in items(isvc, "spec", "predictor", "volumes"):
+        if dig(volume, "name") == PROFILE_VOLUME:
+            return text(volume, "configMap", "name")
+    return None
+
+
+def _claims(isvc: Json | None) -> dict[str, str]:
+    return {
+        name: claim
+        for volume in items(isvc, "spec", "predictor", "volumes")
+        if (name := text(volume, "name")) and (claim := text(volume, "persistentVolumeClaim", "claimName"))
+    }
+
+
+def _container(isvc: Json | None) -> Json:
+    for container in items(isvc, "spec", "predictor", "containers"):
+        if dig(container, "name") == CONTAINER:
+            return mapping(container)
+    return {}
+
+
+# -- why pods roll --------------------------------------------------------------------------------------------------
+
+_NOT_IN_THE_TEMPLATE = frozenset({"minReplicas", "maxReplicas", "deploymentStrategy", "containers"})
+_MAX_RANK = "AIM_ADAPTER_MAX_RANK"
+
+
+def roll_causes(live: Json | None, desired: Json) -> tuple[str, ...]:
+    """Return what an apply would change in the pods of a live InferenceService, in words; empty: nothing rolls.
+
+    Values of variables are not told (they may be secrets), but for the rank ceiling.
+    """
+    if live is None:
+        return ()
+    have, want = mapping(live, "spec", "predictor"), mapping(desired, "spec", "predictor")
+    causes = [
+        *(f"metadata.{part}" for part in ("labels", "annotations") if not _same(live, desired, "metadata", part)),
+        *_differences(have, want, _NOT_IN_THE_TEMPLATE),
+    ]
+    old, new = _container(live), _container(desired)
+    causes += _env_causes(old, new)
+    causes += _differences(old, new, frozenset({"env"}))
+    return tuple(causes)
+
+
+def _same(left: Json, right: Json, *path: str) -> bool:
+    have, want = dig(left, *path), dig(right, *path)
+    if want is None:
+        return not have
+    return covers(have, want)
+
+
+def _differences(have: Json, want: Json, skipped: frozenset[str]) -> list[str]:
+    ours = want.keys() | (have.keys() & _SOMETIMES_OURS)
+    return [key for key in sorted(ours - skipped) if not _same(have, want, key)]
+
+
+_SOMETIMES_OURS = frozenset({"affinity", "tolerations", "imagePullSecrets", "serviceAccountName", "priorityClassName"})
+
+
+def _env_causes(old: Json, new: Json) -> list[str]:
+    before = {name: entry for entry in items(old, "env") if (name := text(entry, "name"))}
+    after = {name: entry for entry in items(new, "env") if (name := text(entry, "name"))}
+    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    words = [
+        f"{name} {text(before.get(name), 'value')} → {text(after.get(name), 'value')}" if name == _MAX_RANK else name
+        for name in changed
+    ]
+    if not changed and list(before) != list(after):
+        words = ["order"]
+    return [f"env {word}" for word in words]
+
+
+def deployment_follows(deployment: Json | None, isvc: Json | None) -> bool:
+    """Whether a Deployment's pods are already those of its InferenceService: KServe follows with a little delay."""
+    template = mapping(deployment, "spec", "template", "spec")
+    there = next((entry for entry in items(template, "containers") if dig(entry, "name") == CONTAINER), None)
+    if there is None:
+        return True  # nothing to compare with
+    wanted = _container(isvc)
+    env = {text(entry, "name"): entry for entry in items(there, "env")}
+    return (
+        dig(there, "image") == dig(wanted, "image")
+        and all(covers(env.get(text(entry, "name")), entry) for entry in items(wanted, "env"))
+        and covers(items(template, "volumes"), items(isvc, "spec", "predictor", "volumes"))
+    )

@@ -1,0 +1,80 @@
+"""What the ready model servers say about an adapter that is on the disk: Loaded, LoadRejected, or not yet. Pure.
+
+Source: contract, section 8 (LoadRejected) and section 11, "Retry and refresh".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from api.view import Json, text
+from reconcile.objects import parse_timestamp
+
+ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
+NOT_LISTED = "AdapterNotListed"
+_MISSED_INTERVALS = 3  # refresh intervals after which a server that does not list an adapter has rejected it
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPod:
+    """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked."""
+
+    name: str
+    ready_since: datetime | None
+    listed: frozenset[str] | None = None
+
+
+def may_list(pods: Sequence[ServerPod], path: object) -> bool:
+    """Whether a ready server lists the path, or may do so because it was not asked."""
+    return any(pod.listed is None or path in pod.listed for pod in pods)
+
+
+def any_older(pods: Sequence[ServerPod], moment: datetime | None) -> bool:
+    """Whether a ready pod became ready before a moment (or nobody knows)."""
+    return any(pod.ready_since is None or moment is None or pod.ready_since < moment for pod in pods)
+
+
+def judge_loading(
+    entry: dict[str, Any], pods: Sequence[ServerPod], *, now: datetime, refresh: timedelta, namespace: str
+) -> tuple[dict[str, Any], timedelta | None]:
+    """Return the entry of a staged adapter as the ready servers list it, and when to look again."""
+    path = entry["adapterPath"]
+    if not pods:
+        return _without_replicas(entry) | {"state": "Downloaded"}, None
+    if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
+        return entry | {"state": entry["state"] if entry.get("state") in ON_DISK else "Downloaded"}, None
+    listing = sum(1 for pod in pods if pod.listed is not None and path in pod.listed)
+    entry = entry | {"loadedReplicas": listing}
+    if listing == len(pods):
+        return entry | {"state": "Loaded"}, None
+    refusing, recheck = _refusing_pod(entry, pods, path, now=now, patience=_MISSED_INTERVALS * refresh)
+    if refusing is None:
+        return entry | {"state": "Downloaded"}, recheck
+    logs = f"kubectl logs -n {namespace} {refusing}"
+    message = f"pod {refusing} is ready and does not list it; see {logs} (images before 0.13 load no adapters)"
+    return entry | {"state": "LoadRejected", "lastError": f"{NOT_LISTED}: {message}"}, recheck
+
+
+def _without_replicas(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "loadedReplicas"}
+
+
+def _refusing_pod(
+    entry: Json, pods: Sequence[ServerPod], path: str, *, now: datetime, patience: timedelta
+) -> tuple[str | None, timedelta | None]:
+    """Return the first pod that had its time since it was ready and the adapter was there, and when the next has."""
+    staged = now
+    if text(entry, "state") in ON_DISK:
+        staged = parse_timestamp(entry.get("lastObserved")) or now
+    waits: list[timedelta] = []
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        if pod.listed is None or path in pod.listed:
+            continue
+        due = max(staged, pod.ready_since or staged) + patience
+        if due <= now or entry.get("state") == "LoadRejected":
+            return pod.name, None
+        waits.append(due - now)
+    return None, min(waits, default=None)

@@ -1,0 +1,130 @@
+"""What a pass over one AIMService may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from api.errors import FieldError
+from api.jobs import Progress
+from api.view import EMPTY, Json, integer, mapping, terminating, text, uses_adapters
+from reconcile.jobs import JobState
+from reconcile.objects import owned_by
+from reconcile.service.loading import ServerPod
+from reconcile.settings import ReconcileSettings
+from rules.seen import ServiceSeen
+
+ADAPTER_CONFIG_REASONS = frozenset(
+    {
+        "AdapterDeclaredTwice",
+        "AdapterIncompatible",
+        "AdapterNotAnAdapter",
+        "AdapterParentMismatch",
+        "AdapterPathDuplicate",
+        "AdapterPathInvalid",
+        "AdapterRankAboveCeiling",
+        "DedicatedCachingWithAdapters",
+        "FeatureMissing",
+        "FeatureScaleOnly",
+        "MaxRankInStaticMode",
+        "MaxRankUnsupported",
+        "ModelSourcesAmbiguous",
+        "RuntimeConfigMaxRankUnsupported",
+        "TooManyAdapters",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that a pass over one service looks at.
+
+    `facts`: what follows from the service and the world by the rules. `caches`: caches of the namespace for
+    `cache_origin(facts)`. `progress`: by Job UID. `pods`: ready pods of the predictor with what their servers list.
+    `pool_nodes`: nodes that offer the accelerator, None when nodes are not watched. `refusal`: what the API server
+    said when it last refused our InferenceService.
+    """
+
+    facts: ServiceSeen
+    now: datetime
+    settings: ReconcileSettings
+    errors: tuple[FieldError, ...] = ()
+    caches: tuple[Json, ...] = ()
+    disk_claim: Json | None = None
+    sync_jobs: tuple[JobState, ...] = ()
+    stage_jobs: tuple[JobState, ...] = ()
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    adapter_configs: Mapping[str, Json] = field(default_factory=dict)  # not looked at: the facts say it
+    isvc: Json | None = None
+    deployment: Json | None = None
+    predictor_pods: tuple[Json, ...] = ()
+    pods: tuple[ServerPod, ...] = ()
+    config_maps: tuple[Json, ...] = ()
+    pool_nodes: int | None = None
+    refusal: str = ""
+
+    @property
+    def service(self) -> Json:
+        """The service itself."""
+        return self.facts.new
+
+    @property
+    def live(self) -> Json | None:
+        """The InferenceService, if it is this service's own."""
+        return self.isvc if self.isvc is not None and owned_by(self.isvc, self.service) else None
+
+    @property
+    def base(self) -> Json:
+        """The base artifact, empty while it is not known."""
+        base = self.facts.base
+        return base.artifact if base.known and not terminating(base.artifact) else EMPTY
+
+    @property
+    def adapter_errors(self) -> tuple[FieldError, ...]:
+        """Errors that concern the adapter part only: the rest of a running server still follows its spec."""
+        if not uses_adapters(self.service):
+            return ()
+        return tuple(error for error in self.errors if error.reason in ADAPTER_CONFIG_REASONS)
+
+    @property
+    def other_errors(self) -> tuple[FieldError, ...]:
+        """Errors that make the whole spec unservable."""
+        concerned = set(map(id, self.adapter_errors))
+        return tuple(error for error in self.errors if id(error) not in concerned)
+
+    @property
+    def may_prepare(self) -> bool:
+        """Whether cache, disk and siblings go on although the configuration is not valid.
+
+        A running server needs them, and single invalid adapters never hold the others back.
+        """
+        return self.live is not None or (
+            bool(self.errors)
+            and all(
+                error.reason in ADAPTER_CONFIG_REASONS and error.path.startswith("spec.adapters[")
+                for error in self.errors
+            )
+        )
+
+    @property
+    def status(self) -> Json:
+        """The status as it was stored last."""
+        return mapping(self.service, "status")
+
+    @property
+    def wanted_replicas(self) -> int | None:
+        """Replicas that the Deployment is told to have, None while there is no Deployment."""
+        return integer(self.deployment, "spec", "replicas")
+
+    @property
+    def serving_replicas(self) -> int:
+        """Replicas that are ready now, by the Deployment, else by the pods."""
+        if self.deployment is None:
+            return len(self.pods)
+        return integer(self.deployment, "status", "readyReplicas") or 0
+
+    @property
+    def disk_claim_name(self) -> str:
+        """Name of the adapter disk's claim as the base publishes it, empty while there is none."""
+        return text(self.base, "status", "adapterPersistentVolumeClaim") or ""

@@ -1,0 +1,328 @@
+"""What a service reports: conditions, phase, status. Pure; contract, sections 1.2, 7 and 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from api.accelerators import node_selector_terms
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
+from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
+from api.view import (
+    adapter_refs,
+    annotation,
+    condition,
+    dig,
+    generation_of,
+    integer,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    runtime_config_name,
+    terminating,
+    text,
+    uid_of,
+    uses_adapters,
+)
+from reconcile.conditions import Condition, render_conditions
+from reconcile.service.adapters import ON_DISK, RESTART_REQUIRED, AdaptersDecision, describe, reason_of
+from reconcile.service.cache import CacheView
+from reconcile.service.manifests import cache_kind, replicas_of
+from reconcile.service.observed import Observed
+from reconcile.service.plan import Plan
+from reconcile.service.serving import Applied, Gate, ceiling_in_force, no_disk, provisioning, rolled_out
+from reconcile.service.subtree import Disk
+from rules.resolve import Reference, Resolved
+
+SERVED = "InferenceServiceReady"
+_FAILED_TO_SERVE = frozenset(
+    {
+        "CrashLoopBackOff",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "NameTaken",
+        "InferenceServiceRefused",
+        "ReconcileFailed",
+    }
+)
+
+
+def config_valid(seen: Observed) -> Condition:
+    """Return ConfigValid: the rules' errors, and a RuntimeConfig that is named and does not exist."""
+    if seen.errors:
+        reason = "AdapterConfigInvalid" if seen.adapter_errors else seen.errors[0].reason
+        return Condition("ConfigValid", "False", reason, "; ".join(str(error) for error in seen.errors))
+    config, named = seen.facts.config, text(seen.service, "spec", "runtimeConfigName")
+    if named not in (None, "default") and config.readable and not config.found:
+        message = f'no AIMRuntimeConfig or AIMClusterRuntimeConfig "{named}" exists: create it or correct the name'
+        return Condition("ConfigValid", "False", "ReferenceNotFound", f"spec.runtimeConfigName: {message}")
+    return Condition("ConfigValid", "True", "ConfigValid")
+
+
+def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Condition | None:
+    """Return Adapters (contract, section 8), None for a service that has nothing to do with them."""
+    if not uses_adapters(seen.service) and not adapters.entries:
+        return None
+    if seen.adapter_errors:
+        message = "; ".join(str(error) for error in seen.adapter_errors)
+        return Condition("Adapters", "False", "AdapterConfigInvalid", message)
+    if not disk.claim_uid:
+        return Condition("Adapters", "False", "ParentLacksAdapterDisk", no_disk(seen))
+    if not disk.ready:
+        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", provisioning(disk))
+    words = [describe(adapters.entries)]
+    if not disk.synced:
+        words.append("the directory on the disk is being brought to the declared set")
+        words.append(disk.problem)
+    message = "; ".join(word for word in words if word)
+    reason = "AdaptersStaged" if adapters.all_on_disk else "AdaptersStaging"
+    return Condition("Adapters", "True", reason, message)
+
+
+# -- InferenceServiceReady ------------------------------------------------------------------------------------------
+
+
+def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: Applied) -> Condition:
+    """Return InferenceServiceReady: a replica that is ready now, and KServe's verdict over the rest.
+
+    With maxSurge 0 and maxUnavailable 1 a Deployment of one replica is Available without a single ready pod, and KServe
+    calls it Ready: readiness needs a ready replica.
+    """
+    if seen.isvc is not None and seen.live is None:
+        message = f'InferenceService "{name_of(seen.isvc)}" exists and belongs to another owner'
+        return Condition(SERVED, "False", "NameTaken", message)
+    if seen.refusal:
+        return Condition(SERVED, "False", "InferenceServiceRefused", seen.refusal)
+    if seen.live is None:
+        if applied.name is None:
+            return Condition(SERVED, "False", "Gated", "the namespace's name leaves no room for the name")
+        if not gate.open:
+            return Condition(SERVED, "False", "Gated", f"{gate.reason}: {gate.message}")
+        return Condition(SERVED, "False", "Creating", "the InferenceService is being created")
+    if terminating(seen.live):
+        return Condition(SERVED, "False", "Terminating", "the InferenceService is being deleted; it is made anew after")
+    return _live_condition(seen, plan, applied)
+
+
+def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Condition:
+    serving = seen.serving_replicas
+    if _none_wanted(seen) and serving == 0:
+        message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
+        return Condition(SERVED, "True", "ScaledToZero", message)
+    verdict = condition(seen.live, "Ready")
+    note = _rolling(seen, applied)
+    crash = _pod_trouble(seen)
+    if verdict.get("status") == "True" and serving > 0:
+        return Condition(SERVED, "True", SERVED, _joined(note, f"{crash[0]}: {crash[1]}" if crash else ""))
+    if crash is not None and (serving == 0 or crash[0] != "Unschedulable"):
+        return Condition(SERVED, "False", *crash)
+    if serving == 0 and (pool := _empty_pool(seen, plan)):
+        return Condition(SERVED, "False", "NoMatchingNode", pool)
+    if verdict.get("status") == "True":
+        reason = "RollingOut" if note else "Starting"
+        words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
+        return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
+    return _unready(seen, serving, note)
+
+
+def _unready(seen: Observed, serving: int, note: str) -> Condition:
+    """KServe says that it is not ready: its reason, and how many serve all the same."""
+    some = f"{serving}/{seen.wanted_replicas} replicas serve" if serving else ""
+    for kind in ("PredictorReady", "Ready"):
+        entry = condition(seen.live, kind)
+        if reason := text(entry, "reason"):
+            return Condition(SERVED, "False", reason, _joined(some, note, text(entry, "message") or "not ready"))
+    return Condition(SERVED, "False", "Starting", _joined(some, note, "waiting for the model server"))
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(word for word in words if word)
+
+
+def _none_wanted(seen: Observed) -> bool:
+    wanted = seen.wanted_replicas
+    return replicas_of(seen.service).maximum == 0 if wanted is None else wanted == 0
+
+
+_ROLLING = "a new version is being rolled out"
+
+
+def _rolling(seen: Observed, applied: Applied) -> str:
+    """Say that pods are being replaced and why, as long as they are."""
+    if applied.causes:
+        return f"{_ROLLING}: {', '.join(applied.causes)}"
+    if seen.deployment is None or rolled_out(seen):
+        return ""
+    before = text(condition(seen.service, SERVED), "message") or ""
+    start = before.find(_ROLLING)
+    return before[start:].partition(";")[0] if start >= 0 else _ROLLING
+
+
+_STARTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
+_PULL_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+_CRASH = "CrashLoopBackOff"
+
+
+def _pod_trouble(seen: Observed) -> tuple[str, str] | None:
+    """Return reason and words of the first pod that cannot start; words stay the same from one try to the next."""
+    for pod in sorted(seen.predictor_pods, key=name_of):
+        if terminating(pod):
+            continue
+        for status in items(pod, "status", "containerStatuses"):
+            if (found := _container_trouble(status)) is not None:
+                where = f"kubectl logs -n {namespace_of(pod)} {name_of(pod)}"
+                return found[0], f"pod {name_of(pod)}: {found[1]} (see {where})"
+    for pod in sorted(seen.predictor_pods, key=name_of):
+        for entry in items(pod, "status", "conditions"):
+            if dig(entry, "type") == "PodScheduled" and dig(entry, "status") == "False" and not terminating(pod):
+                return "Unschedulable", f"pod {name_of(pod)}: {text(entry, 'message') or 'no node takes it'}"
+    return None
+
+
+def _container_trouble(status: Any) -> tuple[str, str] | None:
+    waiting = text(status, "state", "waiting", "reason") or ""
+    ended = mapping(status, "lastState", "terminated") or mapping(status, "state", "terminated")
+    restarts = integer(status, "restartCount") or 0
+    if waiting == _CRASH or (restarts >= 2 and ended and dig(status, "ready") is not True):
+        code, why = dig(ended, "exitCode"), text(ended, "reason")
+        known = f", last exit code {code}" if code is not None else ""
+        return _CRASH, f"the server ends again and again{known}" + (f" ({why})" if why not in (None, "Error") else "")
+    if waiting in _PULL_PROBLEMS:
+        return "ImagePullBackOff", f'image "{text(status, "image") or "?"}" cannot be pulled'
+    if waiting and waiting not in _STARTING_UP:
+        return waiting, text(status, "state", "waiting", "message") or "the container cannot start"
+    return None
+
+
+def _empty_pool(seen: Observed, plan: Plan | None) -> str:
+    if seen.pool_nodes != 0 or plan is None or plan.accelerator_model is None or not plan.gpus:
+        return ""
+    terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
+    labels = dict.fromkeys(" and ".join(expression["key"] for expression in term["matchExpressions"]) for term in terms)
+    return f"no node offers {plan.accelerator_model}: looked for the labels {' or '.join(labels)}"
+
+
+# -- Ready and phase ------------------------------------------------------------------------------------------------
+
+
+def ready_condition(valid: Condition, gate: Gate, served: Condition) -> Condition:
+    """Return Ready: it is served, whatever else is wrong; else the first cause."""
+    if served.true:
+        reason = served.reason if served.reason == "ScaledToZero" else "Serving"
+        return Condition("Ready", "True", reason, served.message if reason == served.reason else "")
+    if not valid.true:
+        return Condition("Ready", "False", valid.reason, valid.message)
+    if served.reason == "Gated" and not gate.open:
+        return Condition("Ready", "False", gate.reason, gate.message)
+    return Condition("Ready", "False", served.reason, served.message)
+
+
+def phase(seen: Observed, valid: Condition, served: Condition, cache: CacheView, adapters: AdaptersDecision) -> str:
+    """Return status.status."""
+    if served.true:
+        bad = any(entry["state"] in ("Failed", "LoadRejected") for entry in adapters.declared)
+        restart = any(reason_of(entry) == RESTART_REQUIRED for entry in adapters.declared)
+        stuck = _pod_trouble(seen) is not None and served.reason != "ScaledToZero"
+        return "Degraded" if not valid.true or bad or restart or stuck else "Running"
+    if seen.live is not None and seen.serving_replicas > 0:
+        return "Degraded"
+    if not valid.true or served.reason in _FAILED_TO_SERVE:
+        return "Failed"
+    if served.reason == "Gated":
+        return "Failed" if cache.failed else "Pending"
+    return "Starting"
+
+
+# -- status ---------------------------------------------------------------------------------------------------------
+
+
+def render_status(
+    seen: Observed, conditions: Iterable[Condition], adapters: AdaptersDecision, disk: Disk, cache: CacheView
+) -> dict[str, Any]:
+    """Return the whole status but for the phase; fields without a value are None."""
+    service, pipeline = seen.service, seen.facts.pipeline
+    uses = uses_adapters(service)
+    on_disk = sum(1 for entry in adapters.declared if entry["state"] in ON_DISK)
+    declared = len({ref.name for ref in adapter_refs(service)})
+    ceiling = ceiling_in_force(seen) if uses else None
+    generation = generation_of(service)
+    return {
+        "observedGeneration": generation,
+        "conditions": render_conditions(service, conditions, generation=generation, now=seen.now),
+        "resolvedProfile": _reference(pipeline.profile),
+        "resolvedModel": _reference(pipeline.model),
+        "resolvedTemplate": _reference(pipeline.template),
+        "resolvedRuntimeConfig": _resolved_config(seen),
+        "cache": _cache_status(seen, cache),
+        "runtime": _runtime(seen),
+        "adapters": list(adapters.entries) or None,
+        "adapterSummary": f"{on_disk}/{declared}" if declared or uses else None,
+        "adapterMaxRank": ceiling if ceiling is not None else integer(service, "status", "adapterMaxRank"),
+        "adapterSubtreeSyncKey": disk.recorded.key or None,
+        "adapterDiskPersistentVolumeClaim": disk.recorded.claim or None,
+        "adapterDiskPersistentVolumeClaimUid": disk.recorded.claim_uid or None,
+        "lastRetryStaging": annotation(service, ANNOTATION_RETRY_STAGING)
+        or text(service, "status", "lastRetryStaging"),
+        "lastRestage": annotation(service, ANNOTATION_RESTAGE) or text(service, "status", "lastRestage"),
+    }
+
+
+def _reference(reference: Reference | None) -> dict[str, Any] | None:
+    if not isinstance(reference, Resolved):
+        return None
+    return {
+        "kind": reference.kind.kind,
+        "name": reference.name,
+        "namespace": namespace_of(reference.obj) or None,
+        "scope": reference.scope,
+        "uid": uid_of(reference.obj) or None,
+    }
+
+
+def _resolved_config(seen: Observed) -> dict[str, Any] | None:
+    config = seen.facts.config
+    if not config.found:
+        return None
+    found = config.namespaced if config.namespaced is not None else config.cluster
+    kind = AIM_RUNTIME_CONFIG if config.namespaced is not None else AIM_CLUSTER_RUNTIME_CONFIG
+    return {
+        "kind": kind.kind,
+        "name": runtime_config_name(seen.service),
+        "namespace": namespace_of(found) or None,
+        "scope": config.scope,
+        "uid": uid_of(found) or None,
+    }
+
+
+def _cache_status(seen: Observed, view: CacheView) -> dict[str, Any] | None:
+    cache = view.cache
+    if cache is None or not uid_of(cache):
+        kept = mapping(seen.service, "status", "cache")
+        return dict(kept) if kept else None
+    pipeline = seen.facts.pipeline.kind
+    reference = {
+        "kind": cache_kind(pipeline).kind,
+        "name": name_of(cache),
+        "namespace": namespace_of(cache),
+        "scope": "Namespace",
+        "uid": uid_of(cache),
+    }
+    return {"profileCacheRef" if pipeline == "profile" else "templateCacheRef": reference}
+
+
+def _runtime(seen: Observed) -> dict[str, Any] | None:
+    if seen.deployment is None and seen.live is None:
+        return None
+    bounds = replicas_of(seen.service)
+    desired = bounds.minimum if seen.wanted_replicas is None else seen.wanted_replicas
+    return {
+        "currentReplicas": integer(seen.deployment, "status", "replicas") or 0,
+        "desiredReplicas": desired,
+        "minReplicas": bounds.minimum,
+        "maxReplicas": bounds.maximum,
+        "replicas": f"{seen.serving_replicas}/{desired}",
+    }

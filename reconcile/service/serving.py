@@ -1,0 +1,264 @@
+"""The InferenceService of a service: may it be made, what does it mount, is it applied. Pure; contract, section 7."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api.kinds import CONFIG_MAP, INFERENCE_SERVICE
+from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY, inference_service_name
+from api.view import (
+    Json,
+    adapter_mode,
+    generation_of,
+    integer,
+    name_of,
+    namespace_of,
+    terminating,
+    uid_of,
+    uses_adapters,
+)
+from reconcile.conditions import Condition
+from reconcile.decision import Draft, EventNote
+from reconcile.service.adapters import AdaptersDecision, describe
+from reconcile.service.cache import CacheView, storage_problem
+from reconcile.service.inference_service import cache_mounts, render_inference_service
+from reconcile.service.live import (
+    AdapterWiring,
+    CacheMount,
+    deployment_follows,
+    live_cache_mounts,
+    live_config_map,
+    live_wiring,
+    roll_causes,
+)
+from reconcile.service.observed import Observed
+from reconcile.service.plan import Plan, make_plan
+from reconcile.service.profile_file import projected_feature, render_profile_config_map
+from reconcile.service.subtree import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What keeps the InferenceService from being made; nothing when `reason` is empty."""
+
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing does."""
+        return not self.reason
+
+
+def decide_plan(seen: Observed) -> Plan | None:
+    """Return what to run; a profile that lost its feature under a running server keeps it for this server."""
+    wiring = live_wiring(seen.live)
+    keep = None
+    if wiring is not None and any(error.reason.startswith("Feature") for error in seen.adapter_errors):
+        mounted = live_config_map(seen.live)
+        projected = next((obj for obj in seen.config_maps if name_of(obj) == mounted), None)
+        keep = projected_feature(projected) or (
+            FEATURE_ADAPTERS if wiring.mode == "dynamic" else seen.facts.feature or FEATURE_ADAPTERS_SCALE_ONLY
+        )
+    return make_plan(seen.facts.pipeline, seen.service, keep_feature=keep)
+
+
+# -- gate -----------------------------------------------------------------------------------------------------------
+
+
+def decide_gate(
+    seen: Observed, valid: Condition, plan: Plan | None, cache: CacheView, *, disk: Disk, adapters: AdaptersDecision
+) -> Gate:
+    """Return what the creation waits for: configuration, base, and (with adapters) the disk and what must be on it."""
+    if not valid.true:
+        return Gate(valid.reason, valid.message)
+    if not cache.condition.true:
+        return Gate(cache.condition.reason, cache.condition.message)
+    if plan is None:
+        return Gate("ImageUnknown", "neither profile, model nor service names an image")
+    if not seen.facts.config.readable:
+        return Gate("RuntimeConfigUnreadable", f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
+    return _adapter_gate(seen, disk, adapters) if uses_adapters(seen.service) else Gate()
+
+
+def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gate:
+    if not disk.claim_uid:
+        return Gate("ParentLacksAdapterDisk", no_disk(seen))
+    if not disk.ready:
+        return Gate("AdapterSubtreeProvisioning", provisioning(disk))
+    if adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
+        return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.declared)}")
+    if seen.facts.ceiling.value is None:
+        return Gate("AdaptersStaging", "the rank ceiling is not known yet")
+    return Gate()
+
+
+def no_disk(seen: Observed) -> str:
+    """Say why there is no adapter disk."""
+    if not seen.base:
+        if not seen.facts.pipeline.sources:
+            return "no base model is known: neither profile, template nor model names model sources"
+        return "the base model is not resolved yet"
+    words = f'base artifact "{name_of(seen.base)}" has no adapter disk yet'
+    if seen.disk_claim_name:
+        words = f'claim "{seen.disk_claim_name}" of base artifact "{name_of(seen.base)}" is not there'
+    problem = storage_problem(seen.base)
+    return f"{words}: {problem}" if problem else words
+
+
+def provisioning(disk: Disk) -> str:
+    """Say that the service's directory is being made, and what stands in the way."""
+    words = "the service's directory on the adapter disk is being created"
+    return f"{words}: {disk.problem}" if disk.problem else words
+
+
+# -- what is mounted ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """What the container mounts: base models and adapter part. `held`: a running server keeps what it has for now."""
+
+    caches: tuple[CacheMount, ...] = ()
+    wiring: AdapterWiring | None = None
+    held: bool = False
+
+
+def decide_bindings(
+    seen: Observed, plan: Plan | None, cache: CacheView, disk: Disk, adapters: AdaptersDecision
+) -> Bindings:
+    """Return what to mount; a running server keeps its own while any of the new is in doubt.
+
+    A base that was replaced brings another cache and another disk: one roll takes over both, when both are ready.
+    """
+    wanted = cache_mounts(plan, cache.bases) if plan is not None else ()
+    wiring = _wiring(seen, disk)
+    if seen.live is None:
+        return Bindings(wanted, wiring)
+    have, kept = live_cache_mounts(seen.live), live_wiring(seen.live)
+    if not cache.condition.true and cache.bases:
+        wanted = have
+    if _adapters_held(seen, disk, adapters, kept, wiring):
+        moving = kept is not None and (not disk.ready or kept.claim != disk.claim)
+        return Bindings(have if moving else wanted, kept, held=True)
+    if not cache.condition.true and kept is not None and wiring is not None and kept.claim != wiring.claim:
+        return Bindings(have, kept, held=True)
+    return Bindings(wanted, wiring)
+
+
+def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
+    """Return the adapter part as the spec wants it, None when it wants none or its parts are not known."""
+    kept, service = live_wiring(seen.live), seen.service
+    rank = seen.facts.ceiling.value or (kept.max_rank if kept else None)
+    if not disk.ready or rank is None or not (uses_adapters(service) or kept):
+        return None
+    return AdapterWiring(disk.claim, adapter_mode(service), rank)
+
+
+def _adapters_held(
+    seen: Observed, disk: Disk, adapters: AdaptersDecision, kept: AdapterWiring | None, wiring: AdapterWiring | None
+) -> bool:
+    """Whether a running server keeps its adapter part as it is (contract, section 7, "Gate")."""
+    if seen.adapter_errors:
+        return True
+    if wiring is None:
+        return disk.wanted
+    if kept is None:  # the first adapters of a running static service: only what is staged is worth a roll
+        return adapter_mode(seen.service) == "static" and not adapters.all_on_disk
+    if kept.claim == wiring.claim:
+        return False
+    if adapter_mode(seen.service) == "static":
+        return not adapters.all_on_disk
+    return any(_on_its_way(entry) for entry in adapters.declared)
+
+
+def _on_its_way(entry: Json) -> bool:
+    return entry["state"] in ("Pending", "Downloading") and not entry.get("lastError")
+
+
+def ceiling_in_force(seen: Observed) -> int | None:
+    """Return the last valid ceiling: what a running server keeps while its adapter configuration is invalid."""
+    kept = live_wiring(seen.live)
+    if kept is not None and seen.adapter_errors:
+        return kept.max_rank
+    return seen.facts.ceiling.value
+
+
+# -- apply ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What this pass did about the InferenceService. `causes`: why its pods are replaced, empty when they are not."""
+
+    name: str | None
+    causes: tuple[str, ...] = ()
+
+
+def apply_inference_service(
+    seen: Observed, draft: Draft, plan: Plan | None, bindings: Bindings, *, gate: Gate, cache: CacheView
+) -> Applied:
+    """Make or update the InferenceService and its profile ConfigMap where that is allowed now."""
+    name = inference_service_name(name_of(seen.service), namespace_of(seen.service))
+    if name is None or plan is None or not _may_apply(seen, gate, cache):
+        return Applied(name)
+    config_map = render_profile_config_map(seen.service, plan)
+    if config_map is not None:
+        draft.apply.append((CONFIG_MAP, config_map))
+    isvc = render_inference_service(
+        seen.service,
+        name=name,
+        plan=plan,
+        caches=bindings.caches,
+        wiring=bindings.wiring,
+        config=seen.facts.config.spec,
+        settings=seen.settings,
+        live=seen.live,
+    )
+    draft.apply.append((INFERENCE_SERVICE, isvc))
+    causes = roll_causes(seen.live, isvc)
+    if causes and not seen.refusal:
+        draft.events.append(_roll_event(seen, causes))
+    _drop_old_profiles(seen, draft, config_map, causes)
+    return Applied(name, causes)
+
+
+def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
+    """A running server follows its spec unless that is invalid, or what it needs is not known at the moment."""
+    if seen.isvc is not None and (seen.live is None or terminating(seen.live)):
+        return False
+    if seen.live is None:
+        return gate.open
+    return not seen.other_errors and cache.resolved and seen.facts.config.readable
+
+
+def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
+    pods = integer(seen.deployment, "status", "replicas") or 0
+    rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
+    why = f" ({seen.facts.ceiling.origin})" if rank and seen.facts.ceiling.origin else ""
+    message = f"{pods} pods are replaced: {', '.join(causes)}{why}"
+    return EventNote("Normal", "AdapterMaxRankChanged" if rank else "PredictorChanged", message)
+
+
+def _drop_old_profiles(
+    seen: Observed, draft: Draft, config_map: Mapping[str, Any] | None, causes: tuple[str, ...]
+) -> None:
+    """Delete projected profiles that no pod mounts any more."""
+    if seen.live is None or causes or not rolled_out(seen):
+        return
+    kept = {name_of(config_map), live_config_map(seen.live) or ""}
+    for old in seen.config_maps:
+        if name_of(old) not in kept and not terminating(old):
+            draft.drop(CONFIG_MAP, namespace_of(old), name_of(old), uid_of(old))
+
+
+def rolled_out(seen: Observed) -> bool:
+    """Whether all pods run the Deployment's present template."""
+    deployment = seen.deployment
+    if deployment is None or integer(deployment, "status", "observedGeneration") != generation_of(deployment):
+        return False
+    replicas = integer(deployment, "status", "replicas") or 0
+    updated = integer(deployment, "status", "updatedReplicas") or 0
+    return updated == replicas and deployment_follows(deployment, seen.live)

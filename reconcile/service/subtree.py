@@ -1,0 +1,195 @@
+"""A service's directory on the adapter disk: is it there, does it hold the declared set, which Job mends that. Pure.
+
+Source: contract, section 6.1. One sync Job of a service exists at a time. A set that was synced once counts as synced
+only as long as no other sync may have run since: see `_Sync`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.kinds import JOB
+from api.names import sync_key
+from api.view import adapter_refs, items, name_of, namespace_of, terminating, text, uid_of, uses_adapters
+from reconcile.decision import Draft
+from reconcile.jobs import JobState, retry_at
+from reconcile.service.adapters import declared_paths
+from reconcile.service.manifests import live_wiring, render_sync_job
+from reconcile.service.observed import Observed
+
+_NEVER_ON_DISK = frozenset({"AdapterNotAnAdapter", "AdapterPathDuplicate", "AdapterPathInvalid"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The last successful sync as the status tells it: its key, and the disk that it was on."""
+
+    key: str
+    claim: str
+    claim_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The adapter disk as it concerns one service.
+
+    `wanted`: the service has or needs a directory there. `claim` and `claim_uid` are empty while the base has no disk.
+    `synced`: the directory holds the declared set and nothing else. `problem`: why it does not, where that is known.
+    """
+
+    wanted: bool
+    claim: str
+    claim_uid: str
+    recorded: Recorded
+    synced: bool = False
+    problem: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the directory exists on the present disk."""
+        return bool(self.claim_uid) and self.recorded.claim_uid == self.claim_uid
+
+
+def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
+    """Return the state of the disk and of this service's directory; makes and deletes sync Jobs.
+
+    A service that may not be served gets no directory (`allowed`); one that has it keeps following its declared set.
+    """
+    status = seen.status
+    recorded = Recorded(
+        key=text(status, "adapterSubtreeSyncKey") or "",
+        claim=text(status, "adapterDiskPersistentVolumeClaim") or "",
+        claim_uid=text(status, "adapterDiskPersistentVolumeClaimUid") or "",
+    )
+    named = seen.disk_claim_name
+    there = seen.disk_claim is not None and name_of(seen.disk_claim) == named and not terminating(seen.disk_claim)
+    claim_uid = uid_of(seen.disk_claim) if named and there else ""
+    claim = named if claim_uid else ""
+    has_directory = bool(recorded.claim_uid) or live_wiring(seen.live) is not None
+    wanted = uses_adapters(seen.service) or has_directory
+    if not wanted or not claim_uid or not (allowed or has_directory):
+        return Disk(wanted, claim, claim_uid, recorded)
+    return _Sync(seen, draft, claim, claim_uid, recorded).run()
+
+
+@dataclass
+class _Sync:
+    """Brings the directory to the declared set.
+
+    The recorded key is what the directory held after the last success. It stops to count as soon as another sync may
+    have moved something: while a Job of another key exists, while an adapter that is declared again was on its way out,
+    and when a staging Job found its adapter undeclared. The removed entries are marked in the status before the Job is
+    made that moves them away, so that no crash in between leaves a moved directory behind that the status calls staged.
+    """
+
+    seen: Observed
+    draft: Draft
+    claim: str
+    claim_uid: str
+    recorded: Recorded
+
+    def run(self) -> Disk:
+        paths = self._paths()
+        key = sync_key(uid_of(self.seen.service), paths, self.claim, self.claim_uid)
+        own = sorted((job for job in self.seen.sync_jobs if job.key == key), key=lambda job: -job.attempt)
+        foreign = [job for job in self.seen.sync_jobs if job.key != key]
+        newest = next((job for job in own if not job.terminating), None)
+        for job in (*foreign, *own):
+            if job is not newest and not job.terminating:
+                self._drop(job)
+        if newest is not None and newest.phase == "succeeded" and not _superseded(newest):
+            self._drop(newest)
+            done = Recorded(key, self.claim, self.claim_uid)
+            return Disk(True, self.claim, self.claim_uid, done, synced=True)
+        recorded = self.recorded
+        if recorded.key == key and (foreign or self._coming_back() or self._found_undeclared()):
+            recorded = Recorded("", recorded.claim, recorded.claim_uid)
+        if newest is None and recorded.key == key:
+            return Disk(True, self.claim, self.claim_uid, recorded, synced=True)
+        problem = self._next(key, paths, newest, waits=bool(foreign or own) or self._leaving_unmarked())
+        return Disk(True, self.claim, self.claim_uid, recorded, problem=problem)
+
+    def _paths(self) -> list[str]:
+        facts = self.seen.facts
+        rejected = frozenset(
+            entry.ref.name
+            for entry in facts.adapter_findings
+            if any(error.reason in _NEVER_ON_DISK for error in entry.errors)
+        )
+        return declared_paths(self.seen.service, facts.artifacts, rejected)
+
+    def _drop(self, job: JobState) -> None:
+        self.draft.drop(JOB, namespace_of(self.seen.service), job.name, job.uid)
+
+    def _entries(self) -> Sequence[Any]:
+        return items(self.seen.service, "status", "adapters")
+
+    def _declared(self) -> set[str]:
+        return {ref.name for ref in adapter_refs(self.seen.service)}
+
+    def _coming_back(self) -> bool:
+        """Whether an adapter is declared again while its removal was under way."""
+        declared = self._declared()
+        return any(text(e, "state") == "Deleting" and text(e, "name") in declared for e in self._entries())
+
+    def _leaving_unmarked(self) -> bool:
+        """Whether an adapter that is not declared any more is not marked so in the stored status yet."""
+        declared = self._declared()
+        return any(
+            text(entry, "name") not in declared and text(entry, "stageKey") and text(entry, "state") != "Deleting"
+            for entry in self._entries()
+        )
+
+    def _found_undeclared(self) -> bool:
+        """Whether a staging Job reports that the disk does not know its adapter as declared."""
+        return any(
+            job.finished
+            and not job.terminating
+            and job.result is not None
+            and job.result.reason == "AdapterNotDeclared"
+            for job in self.seen.stage_jobs
+        )
+
+    def _next(self, key: str, paths: list[str], newest: JobState | None, *, waits: bool) -> str:
+        """Make the next Job if it is time; return what stands in the way."""
+        if newest is None:
+            if not waits:
+                self._make(key, paths, 1)
+            return ""
+        if not newest.finished:
+            return newest.blocked_by
+        result = newest.result
+        problem = f"{result.reason}: {result.message}" if result else "JobFailed: the subtree-sync Job failed"
+        due = retry_at(newest.finished_at or self.seen.now, newest.attempt, self.seen.settings, None)
+        if due > self.seen.now:
+            self.draft.look_again(due - self.seen.now)
+        else:
+            self._make(key, paths, newest.attempt + 1)
+            self._drop(newest)
+        return problem
+
+    def _make(self, key: str, paths: list[str], attempt: int) -> None:
+        job = render_sync_job(
+            self.seen.service,
+            claim=self.claim,
+            key=key,
+            paths=paths,
+            attempt=attempt,
+            pull_secrets=job_pull_secrets(self.seen),
+            settings=self.seen.settings,
+            config=self.seen.facts.config.spec,
+        )
+        self.draft.create.append((JOB, job))
+
+
+def _superseded(job: JobState) -> bool:
+    """Whether the disk knew a newer set than this Job brought: it changed nothing."""
+    return job.result is not None and job.result.reason == "SyncSuperseded"
+
+
+def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:
+    """Pull secrets of the service's Jobs: its own, else its RuntimeConfig's."""
+    own = items(seen.service, "spec", "imagePullSecrets")
+    return tuple(own or items(seen.facts.config.spec, "imagePullSecrets"))
