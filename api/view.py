@@ -50,6 +50,12 @@ def _dig_names(obj: object, path: tuple[str | int, ...]) -> Any:
     return here
 
 
+def spec_of(obj: object) -> Json:
+    """The object's spec, an empty one where there is none."""
+    spec = obj.get("spec") if obj.__class__ is dict else dig(obj, "spec")
+    return spec if spec.__class__ is dict else mapping(obj, "spec")
+
+
 def mapping(obj: object, *path: str) -> Json:
     """Return the object at a path, an empty one where there is none."""
     value = _dig_names(obj, path)
@@ -202,13 +208,13 @@ def model_sources(profile: object, service: object = None) -> Sequence[Any]:
 
 def is_adapter(artifact: object) -> bool:
     """spec.type is `adapter` (default `model`)."""
-    return text(artifact, "spec", "type") == "adapter"
+    return spec_of(artifact).get("type") == "adapter"
 
 
 def declared_rank(artifact: object) -> int:
     """spec.rank, 16 when absent (contract, section 1.3)."""
-    rank = integer(artifact, "spec", "rank")
-    return DEFAULT_RANK if rank is None else rank
+    rank = spec_of(artifact).get("rank")
+    return rank if isinstance(rank, int) and rank.__class__ is not bool else DEFAULT_RANK
 
 
 def adapter_path(artifact: object, name: str | None = None) -> str:
@@ -239,7 +245,8 @@ def compatible_with(artifact: object) -> tuple[str, ...]:
 
 def parent_artifact(artifact: object) -> str | None:
     """spec.parentArtifact (exact mode), or None."""
-    return text(artifact, "spec", "parentArtifact")
+    parent = spec_of(artifact).get("parentArtifact")
+    return parent if isinstance(parent, str) and parent else None
 
 
 def condition(obj: object, kind: str) -> Json:

@@ -20,6 +20,7 @@ from api.view import (
     is_adapter,
     namespace_of,
     parent_artifact,
+    spec_of,
 )
 from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, CeilingDecision, round_up
 from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
@@ -75,24 +76,40 @@ def judge_adapters(
             continue
         seen.add(ref.name)
         path = adapter_path(artifact, ref.name)
-        me = Ref(AIM_ARTIFACT, namespace, ref.name)
         if not is_adapter(artifact):
-            judged.append(AdapterFindings(ref, path, (_not_an_adapter(ref, me),)))
-            continue
-        found = [
-            finding
-            for finding in (
-                _path_invalid(ref, path, me),
-                _path_duplicate(ref, path, path_owner.setdefault(path, ref), me),
-                _incompatible(ref, artifact, base, me),
-                _wrong_parent(ref, artifact, base, me),
-                _rank_above_ceiling(ref, artifact, ceiling, (me, *ceiling_rests_on)),
-            )
-            if finding is not None
-        ]
+            found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
+        else:
+            owner = path_owner.setdefault(path, ref)
+            if owner is ref and _is_fine(artifact, path, base, ceiling):
+                continue
+            me = Ref(AIM_ARTIFACT, namespace, ref.name)
+            found = [
+                finding
+                for finding in (
+                    _path_invalid(ref, path, me),
+                    _path_duplicate(ref, path, owner, me),
+                    _incompatible(ref, artifact, base, me),
+                    _wrong_parent(ref, artifact, base, me),
+                    _rank_above_ceiling(ref, artifact, ceiling, (me, *ceiling_rests_on)),
+                )
+                if finding is not None
+            ]
         if found:
             judged.append(AdapterFindings(ref, path, tuple(found)))
     return judged
+
+
+def _is_fine(artifact: Json, path: str, base: BaseResolution, ceiling: CeilingDecision) -> bool:
+    """Tell quickly that nothing is wrong, which is nearly always so; False only means: look closer."""
+    limit = ceiling.asked.value
+    spec = spec_of(artifact)
+    fits = spec.get("compatibleWith")
+    return (
+        (limit is None or declared_rank(artifact) <= limit)
+        and spec.get("parentArtifact") is None
+        and (base.state != "known" or (isinstance(fits, list) and base.model_id in fits))
+        and _DIRECTORY.fullmatch(path) is not None
+    )
 
 
 def _error(ref: AdapterRef, reason: str, detail: str, hint: str, cause: Cause = Cause.INVALID) -> FieldError:

@@ -11,14 +11,15 @@ from api.kinds import Kind
 from api.view import (
     AdapterRef,
     Json,
-    adapter_mode,
     adapter_refs,
     effective_features,
     feature_token,
     integer,
+    items,
     mapping,
     name_of,
     namespace_of,
+    text,
 )
 from rules.adapters import AdapterFindings, judge_adapters
 from rules.lazy import lazy
@@ -115,9 +116,14 @@ class ServiceSeen(Seen):
         return adapter_refs(self.new)
 
     @lazy
+    def env(self) -> tuple[str, ...]:
+        """The names of spec.env, in its order; entries without one are empty."""
+        return tuple(text(entry, "name") or "" for entry in items(self.spec, "env"))
+
+    @lazy
     def dynamic(self) -> bool:
         """Whether adapterMode is dynamic."""
-        return adapter_mode(self.new) == "dynamic"
+        return self.spec.get("adapterMode") == "dynamic"
 
     @lazy
     def uses_adapters(self) -> bool:

@@ -16,7 +16,7 @@ from api.names import (
 )
 from api.view import Json, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
 from rules import adapters as adapter_rules
-from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, env_keys, env_names
+from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names
 from rules.rank import SUPPORTED_RANKS
 from rules.registry import Basis, Example, Output, rule
 from rules.resolve import Missing, Resolved, Unreadable
@@ -449,7 +449,10 @@ def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
 )
 def env_reserved(seen: ServiceSeen) -> Outputs:
     """KServe gives a few variables of the server container a meaning of its own."""
-    yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
+    if not RESERVED_ENV.isdisjoint(seen.env):
+        yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
+    if "profileOverrides" not in seen.spec:
+        return
     yield from reserved_env_findings(env_names(seen.new, "spec", "profileOverrides", "containerEnv"))
     yield from reserved_env_findings(env_keys(seen.new, "spec", "profileOverrides", "engineEnv"))
     for index, source in enumerate(items(seen.spec, "profileOverrides", "modelSources")):
@@ -939,14 +942,15 @@ _SINGLE_WARNINGS = 3
 def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
     """What a service refers to may be applied after it."""
     pipeline = seen.pipeline
-    for path, reference in (
-        ("spec.profile.name", pipeline.profile),
-        ("spec.model.name" if text(seen.spec, "model", "name") else "spec.template.name", pipeline.model),
-        ("spec.template.name" if text(seen.spec, "template", "name") else "spec.model.name", pipeline.template),
+    for path, reference, other_path in (
+        ("spec.profile.name", pipeline.profile, ""),
+        ("spec.model.name", pipeline.model, "spec.template.name"),
+        ("spec.template.name", pipeline.template, "spec.model.name"),
     ):
         if isinstance(reference, Missing):
+            named = dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
             kinds = " or ".join(kind.kind for kind in reference.kinds)
-            yield FieldWarning(path, "ReferenceNotFound", f'no {kinds} "{_short(reference.name)}" exists yet', 10)
+            yield FieldWarning(path if named else other_path, "ReferenceNotFound", f'no {kinds} "{_short(reference.name)}" exists yet', 10)
     name = text(seen.spec, "runtimeConfigName")
     if name is not None and name != "default" and seen.config.readable and not seen.config.found:
         detail = f'no RuntimeConfig "{_short(name)}" exists yet; the service waits for it'
@@ -1096,6 +1100,7 @@ def image_predates_adapters(seen: ServiceSeen) -> Outputs:
     warns=True,
     refused=Example("spec: {cacheModel: true}"),
     passes=Example("spec: {caching: {mode: Shared}}"),
+    when=("cacheModel", "minReplicas", "maxReplicas", "env", "profileOverrides"),
 )
 def setting_without_effect(seen: ServiceSeen) -> Outputs:
     """What is accepted but has no effect is said."""
@@ -1104,13 +1109,13 @@ def setting_without_effect(seen: ServiceSeen) -> Outputs:
     if _autoscales(seen.spec) and (integer(seen.spec, "replicas") or 1) != 1:
         detail = "ignored: minReplicas and maxReplicas differ, so the number of replicas is scaled"
         yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
-    for path, name in env_names(seen.new, "spec", "env"):
+    for index, name in enumerate(seen.env):
         if name in PREDICTOR_ENV or (seen.uses_adapters and name.startswith(ADAPTER_ENV_PREFIX)):
-            yield FieldWarning(
-                path, "EnvHasNoEffect", f"{_short(name)} is always set for the server; this has no effect", 45
-            )
-    model = text(seen.spec, "profileOverrides", "acceleratorModel")
-    yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model)
+            detail = f"{_short(name)} is always set for the server; this has no effect"
+            yield FieldWarning(f"spec.env[{index}].name", "EnvHasNoEffect", detail, 45)
+    if "profileOverrides" in seen.spec:
+        model = text(seen.spec, "profileOverrides", "acceleratorModel")
+        yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model)
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------
@@ -1135,6 +1140,8 @@ def _template(spec: Json) -> tuple[str | None, bool] | None:
 
 def _autoscales(spec: Json) -> bool:
     """Whether replicas follow the load: the bounds differ after their defaults (contract, section 7)."""
+    if "minReplicas" not in spec and "maxReplicas" not in spec:
+        return False
     low, high = integer(spec, "minReplicas"), integer(spec, "maxReplicas")
     if low is None and high is None:
         return False

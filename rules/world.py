@@ -74,8 +74,11 @@ class World(Protocol):
 
 def by_age(artifacts: Iterable[Json]) -> list[Json]:
     """Sort objects oldest first, then by namespace and name, so that a choice among equals is stable."""
+    found = list(artifacts)
+    if len(found) < 2:
+        return found
     return sorted(
-        artifacts,
+        found,
         key=lambda obj: (
             str(obj.get("metadata", {}).get("creationTimestamp") or "9999"),
             namespace_of(obj),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from api.errors import FieldWarning
-from api.view import Json
+from api.view import Json, text, uid_of
 from rules.resolve import Ref
 from rules.verdict import Finding, Verdict
 from rules.world import Address, OverlayWorld, World, address
@@ -49,10 +49,23 @@ async def confirm(
             break
         read = await _read_all(reader, wanted, left)
         fresh.update(read)
-        verdict = judge(OverlayWorld(world, fresh))
+        if any(not _same(world.get(ref.kind, ref.namespace, ref.name), read.get(_key(ref))) for ref in wanted):
+            verdict = judge(OverlayWorld(world, fresh))
         if len(read) < len(wanted):
             break
     return _without_unconfirmed(verdict, fresh)
+
+
+def _same(cached: Json | None, read: Json | None) -> bool:
+    """Whether a live read shows what the cache shows: one object at one resource version, or none."""
+    if cached is None or read is None:
+        return cached is read
+    return (uid_of(cached), _resource_version(cached)) == (uid_of(read), _resource_version(read)) != ("", "")
+
+
+def _resource_version(obj: Json) -> str:
+    """metadata.resourceVersion, or the empty string."""
+    return text(obj, "metadata", "resourceVersion") or ""
 
 
 def needs_confirmation(verdict: Verdict) -> bool:
