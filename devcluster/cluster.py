@@ -33,7 +33,7 @@ from devcluster.folder import Layout, World
 from devcluster.guard import adopt_orphans, die_with_parent, kill_below
 from devcluster.image_table import render_images
 from devcluster.kube import Kube, KubeError
-from devcluster.pods import describe_pods, is_crashing, is_ready
+from devcluster.pods import describe_pods, is_crashing, is_rolled_out
 from devcluster.processes import Command, Keeper, ProcessEndedError, child_environment, tail
 from devcluster.progress import Event, Progress, StepError, poll
 from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
@@ -359,6 +359,7 @@ class Supervisor:
             except ValueError as error:
                 raise StepError(name, "settings that the chart can take", str(error)) from error
             (self.layout.run / "values.json").write_text(json.dumps(values, indent=1) + "\n")
+            await self._forget_pending_releases()
             code, said = await self._helm(
                 "upgrade",
                 RELEASE,
@@ -372,6 +373,16 @@ class Supervisor:
             if code != 0:
                 raise StepError(name, "helm exits with 0", "\n".join(said.strip().splitlines()[-_TAIL:]), str(log_path))
             step.seen = f"in namespace {NAMESPACE}"
+
+    async def _forget_pending_releases(self) -> None:
+        """Delete helm's record of an operation that a killed start left half done: helm would wait for it for ever.
+
+        What it had made already stays, and is adopted by the next try.
+        """
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+        pending = f"owner=helm,name={RELEASE},status in (pending-install,pending-upgrade,pending-rollback)"
+        for secret in await self.kube.list(path, {"labelSelector": pending}):
+            await self.kube.delete(f"{path}/{secret['metadata']['name']}")
 
     async def _helm(self, *arguments: str) -> tuple[int, str]:
         """Run helm to its end; return the exit code and all that it said."""
@@ -399,19 +410,21 @@ class Supervisor:
         return _HTTPS if may_bind(str(self.site.addresses.services[-2]), _HTTPS) else _HIGH_HTTPS
 
     async def _wait_served(self) -> None:
-        """Wait until a pod of the service is ready. Raises: StepError."""
+        """Wait until a pod of the service is ready, and none of an older revision is left. Raises: StepError."""
         name = "a pod of the service is ready"
         hint = f"{self.layout.log_of('node')}, and the pods' below {self.layout.node / 'logs'}"
-        path, query = f"/api/v1/namespaces/{NAMESPACE}/pods", {"labelSelector": f"app.kubernetes.io/instance={RELEASE}"}
+        pods_path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        deployment_path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 
         async def ask() -> str | None:
             try:
-                pods = await self.kube.list(path, query)
+                pods = await self.kube.list(pods_path, {"labelSelector": f"app.kubernetes.io/instance={RELEASE}"})
+                deployment = await self.kube.get(deployment_path)
             except KubeError as error:
                 return str(error)
             if is_crashing(pods):
                 raise StepError(name, "a pod that stays", describe_pods(pods), hint)
-            return None if any(is_ready(pod) for pod in pods) else describe_pods(pods)
+            return None if is_rolled_out(deployment) else describe_pods(pods)
 
         await self._wait(
             name,

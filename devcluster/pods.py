@@ -22,6 +22,14 @@ def describe_pods(pods: list[Json]) -> str:
     return f"{text}; {waiting[0]['metadata']['name']}: {reason}" if reason else text
 
 
+def is_rolled_out(deployment: Json) -> bool:
+    """Tell whether the Deployment's newest revision alone is there, and at least one pod of it is available."""
+    status = deployment.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    updated = status.get("updatedReplicas", 0)
+    return bool(seen and updated and status.get("replicas") == updated and status.get("availableReplicas", 0) > 0)
+
+
 def is_crashing(pods: list[Json]) -> bool:
     """Tell whether every pod was started again so often that waiting longer will not help."""
     counts = [

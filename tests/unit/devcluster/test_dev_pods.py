@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from devcluster.pods import describe_pods
+from devcluster.pods import describe_pods, is_crashing, is_rolled_out
 
 
 def pod(name: str, ready: bool = False, **status: Any) -> dict[str, Any]:
@@ -48,3 +48,25 @@ CASES = {
 @pytest.mark.parametrize(("pods", "text"), CASES.values(), ids=CASES)
 def test_pods_in_a_line(pods: list[dict[str, Any]], text: str) -> None:
     assert describe_pods(pods) == text
+
+
+@pytest.mark.parametrize(
+    ("generation", "status", "done"),
+    [
+        (1, {}, False),
+        (1, {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}, False),
+        (1, {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}, True),
+        (2, {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}, False),
+        (2, {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 1, "availableReplicas": 2}, False),
+    ],
+    ids=["new", "none available", "one available", "not seen yet", "old ones left"],
+)
+def test_rolled_out(generation: int, status: dict[str, Any], done: bool) -> None:
+    assert is_rolled_out({"metadata": {"generation": generation}, "status": status}) is done
+
+
+def test_crashing_is_when_every_pod_restarts_again_and_again() -> None:
+    often, once = (pod("a", **container(state={}, restartCount=count)) for count in (4, 1))
+    assert is_crashing([often, often])
+    assert not is_crashing([often, once])
+    assert not is_crashing([])
