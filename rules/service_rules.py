@@ -950,7 +950,8 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
         if isinstance(reference, Missing):
             named = dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
             kinds = " or ".join(kind.kind for kind in reference.kinds)
-            yield FieldWarning(path if named else other_path, "ReferenceNotFound", f'no {kinds} "{_short(reference.name)}" exists yet', 10)
+            detail = f'no {kinds} "{_short(reference.name)}" exists yet'
+            yield FieldWarning(path if named else other_path, "ReferenceNotFound", detail, 10)
     name = text(seen.spec, "runtimeConfigName")
     if name is not None and name != "default" and seen.config.readable and not seen.config.found:
         detail = f'no RuntimeConfig "{_short(name)}" exists yet; the service waits for it'
