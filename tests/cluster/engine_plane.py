@@ -1,0 +1,220 @@
+"""A control plane of its own for tests that break it, a cutting proxy in front, and a small writer process.
+
+Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY`) it is one candidate for the
+lease that, while it leads, writes one ConfigMap as fast as it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from api.kinds import CONFIG_MAP
+from reconcile.client import Client
+from reconcile.errors import Transient
+from reconcile.lease import Lease
+
+LEASE_DURATION = timedelta(seconds=2)
+LEASE_RENEW = timedelta(milliseconds=300)
+LEASE_MARGIN = timedelta(milliseconds=600)
+WRITTEN = "written"  # the ConfigMap that candidates write
+
+
+@dataclass
+class Plane:
+    """A running control plane: its folder as the development cluster lays it out."""
+
+    folder: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def server(self) -> str:
+        return str(yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+
+    def pid(self, name: str) -> int:
+        """Process id of a part that this plane started."""
+        found = json.loads((self.folder / "run" / "state.json").read_text())
+        return int(_find(found, name))
+
+    def kill(self, name: str) -> None:
+        """End a part at once; the plane starts it again."""
+        os.kill(self.pid(name), signal.SIGKILL)
+
+    def wait_ready(self, seconds: float = 60) -> None:
+        """Wait until the API server answers."""
+        context = ssl.create_default_context(cafile=str(self.folder / "pki" / "ca.crt"))
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.server}/livez", context=context, timeout=2)
+            except OSError as error:
+                if getattr(error, "code", 0) in (401, 403):
+                    return
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    def compact(self) -> None:
+        """Make etcd forget all history, over its JSON gateway."""
+        pki = self.folder / "pki"
+        context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        context.load_cert_chain(str(pki / "etcd-client.crt"), str(pki / "etcd-client.key"))
+        port = json.loads((self.folder / "world.json").read_text())["ports"]["etcd"]
+
+        def call(path: str, body: dict[str, Any]) -> Any:
+            request = urllib.request.Request(f"https://127.0.0.1:{port}{path}", json.dumps(body).encode())
+            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                return json.loads(answer.read())
+
+        revision = call("/v3/kv/range", {"key": "AA==", "limit": 1})["header"]["revision"]
+        call("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
+def _find(state: Any, name: str) -> Any:
+    """Find `name: pid` wherever the state file has it."""
+    if isinstance(state, dict):
+        if isinstance(state.get(name), int):
+            return state[name]
+        for value in state.values():
+            if (found := _find(value, name)) is not None:
+                return found
+    return None
+
+
+@dataclass
+class Proxy:
+    """Forwards TCP to the API server; can cut all connections, and refuse new ones."""
+
+    target: tuple[str, int]
+    refuse: bool = False
+    delay: float = 0.0
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _handlers: set[asyncio.Task[None]] = field(default_factory=set)
+    _server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self.refuse = True
+        self._server.close()
+        while self._handlers:
+            self.cut()
+            await asyncio.wait(self._handlers, timeout=0.1)
+
+    def cut(self) -> None:
+        """Reset every connection, in the middle of whatever it carries."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+        if self.refuse:
+            writer.transport.abort()
+            return
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, up_writer}
+        try:
+            await asyncio.gather(self._pump(reader, up_writer), self._pump(up_reader, writer))
+        finally:
+            for each in (writer, up_writer):
+                each.transport.abort()
+                self._writers.discard(each)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if self.delay:
+                    await asyncio.sleep(self.delay)
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()
+
+
+def behind(proxy_port: int, plane: Plane, folder: Path) -> Path:
+    """Write a kubeconfig whose server is the proxy."""
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy_port}"
+    path = folder / "kubeconfig-proxy"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def candidate(kubeconfig: str, namespace: str, identity: str) -> None:
+    """Take part in the election; while leading, write (holder, number) with the version that was read last."""
+    async with await Client.connect(kubeconfig, within=5) as client:
+        lease = Lease(
+            client,
+            namespace,
+            identity,
+            duration=LEASE_DURATION,
+            renew_period=LEASE_RENEW,
+            write_margin=LEASE_MARGIN,
+        )
+        writer = client.guarded(lease)
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        electing = asyncio.create_task(lease.run())
+        writing = asyncio.create_task(_write_while_leading(lease, writer, namespace, identity))
+        await stop.wait()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        electing.cancel()
+        await asyncio.gather(electing, return_exceptions=True)
+        await lease.release()
+
+
+async def _write_while_leading(lease: Lease, writer: Client, namespace: str, identity: str) -> None:
+    number = 0
+    version: str | None = None
+    while True:
+        await lease.wait_held()
+        try:
+            if version is None:
+                found = await writer.find(CONFIG_MAP, namespace, WRITTEN)
+                version = found["metadata"]["resourceVersion"] if found else ""
+            number += 1
+            obj: dict[str, Any] = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"namespace": namespace, "name": WRITTEN},
+                "data": {"holder": identity, "number": f"{number}"},
+            }
+            if version:
+                obj["metadata"]["resourceVersion"] = version
+            stored = await writer.apply(CONFIG_MAP, obj)
+            version = stored["metadata"]["resourceVersion"]
+        except Transient:
+            version = None
+            await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    asyncio.run(candidate(*sys.argv[1:4]))

@@ -1,0 +1,404 @@
+"""The engine against a real API server that is cut off, restarted, compacted; the lease between real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+from api.kinds import CONFIG_MAP, Kind
+from devcluster.front import bring_up, take_down
+from reconcile.cache import Key
+from reconcile.client import Client
+from reconcile.engine import AlwaysLeading, Engine, Watch
+from reconcile.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from reconcile.informer import Informer
+from reconcile.lease import Lease
+from reconcile.metrics import CACHE_RELISTS
+from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind
+
+NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
+PAUSES = int(os.environ.get("AIM_TEST_PAUSES", "8"))  # `make test-long` sets more
+STEPS = int(os.environ.get("AIM_TEST_STEPS", "150"))
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane that these tests may break."""
+    folder = tmp_path_factory.mktemp("engine") / "plane"
+    said = io.StringIO()
+    try:
+        if bring_up(folder, {}, fresh=False, bare=True, out=said) != 0:
+            pytest.fail(f"the control plane did not start:\n{said.getvalue()}")
+        yield Plane(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            take_down(folder, out=said)
+
+
+@pytest.fixture
+async def direct(plane: Plane) -> AsyncIterator[Client]:
+    """The administrator's client, past the proxy."""
+    await asyncio.to_thread(plane.wait_ready)
+    async with await Client.connect(str(plane.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(direct: Client) -> str:
+    name = f"engine-{time.monotonic_ns()}"
+    await direct.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+async def proxy(plane: Plane) -> AsyncIterator[Proxy]:
+    address = urlparse(plane.server)
+    proxy = Proxy((address.hostname or "", address.port or 0))
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def cut_off(plane: Plane, proxy: Proxy, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client that goes through the proxy."""
+    port = await proxy.start()
+    async with await Client.connect(str(behind(port, plane, tmp_path))) as client:
+        yield client
+
+
+def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - any condition
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(*informers: Informer) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def relists() -> float:
+    return CACHE_RELISTS.labels("configmaps")._value.get()
+
+
+async def same(informer: Informer, client: Client, namespace: str) -> bool:
+    """Does the cache show what the API server has, to the version?"""
+    items, _ = await client.list_all(CONFIG_MAP, namespace)
+    world = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in items}
+    return world == {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in informer.items()}
+
+
+async def until_same(informer: Informer, client: Client, namespace: str, seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not await same(informer, client, namespace):  # noqa: ASYNC110 - asks the API server
+            await asyncio.sleep(0.1)
+
+
+async def test_the_real_api_server_speaks_as_the_client_understands(direct: Client, namespace: str) -> None:
+    created = await direct.create(CONFIG_MAP, config_map(namespace, "a", x="1"))
+    stale = created["metadata"]["resourceVersion"]
+    with pytest.raises(Conflict):
+        await direct.create(CONFIG_MAP, config_map(namespace, "a"))
+    applied = await direct.apply(CONFIG_MAP, config_map(namespace, "a", x="2"))
+    assert applied["data"] == {"x": "2"}
+    again = await direct.apply(CONFIG_MAP, config_map(namespace, "a", x="2"))
+    assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
+    fenced = config_map(namespace, "a", x="3")
+    fenced["metadata"]["resourceVersion"] = stale
+    with pytest.raises(Conflict):
+        await direct.apply(CONFIG_MAP, fenced)
+    assert (await direct.apply(CONFIG_MAP, config_map(namespace, "b"), dry_run=True))["kind"] == "ConfigMap"
+    assert await direct.find(CONFIG_MAP, namespace, "b") is None
+    with pytest.raises(Invalid):
+        await direct.create(CONFIG_MAP, config_map(namespace, "Not_A_Name"))
+    with pytest.raises(NotFound):
+        await direct.get(Kind("example.com", "v1", "nothings", "Nothing"), namespace, "a")
+    with pytest.raises(Conflict):
+        await direct.delete(CONFIG_MAP, namespace, "a", uid="00000000-0000-0000-0000-000000000000")
+    assert await direct.delete(CONFIG_MAP, namespace, "a", uid=created["metadata"]["uid"])
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": "1"}
+    await direct.create(CONFIG_MAP, config_map(namespace, "c"))
+    with pytest.raises(Invalid):
+        await direct.patch_json(CONFIG_MAP, namespace, "c", [test])
+
+
+async def test_a_terminating_namespace_refuses_for_now(direct: Client, namespace: str) -> None:
+    """It is no configuration error: the type says that it may pass."""
+    await direct.delete(NAMESPACE, None, namespace)
+
+    async def create_many() -> None:
+        for number in range(200):
+            await direct.create(CONFIG_MAP, config_map(namespace, f"x{number}"))
+
+    with pytest.raises((Forbidden, NotFound)):
+        await create_many()
+
+
+async def test_lists_of_many_pages_are_complete(direct: Client, namespace: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        for number in range(260):
+            group.create_task(direct.create(CONFIG_MAP, config_map(namespace, f"c{number:03}", x="y" * 2000)))
+    pages = [page async for page in direct.list_pages(CONFIG_MAP, namespace, limit=90)]
+    assert len(pages) == 3
+    names = [item["metadata"]["name"] for page in pages for item in page.items if "x" in (item.get("data") or {})]
+    assert (len(names), names) == (260, sorted(names))
+
+
+async def test_a_watch_that_is_cut_at_random_misses_nothing_and_never_lists_again(
+    direct: Client, namespace: str, proxy: Proxy, cut_off: Client
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - shown when it fails
+    rng = random.Random(seed)
+    informer = Informer(cut_off, CONFIG_MAP, namespaces=[namespace])
+    before = relists()
+    async with running(informer):
+        await asyncio.wait_for(informer.synced.wait(), 20)
+        for step in range(STEPS):
+            name = f"c{rng.randrange(12)}"
+            if rng.random() < 0.75:
+                await direct.apply(CONFIG_MAP, config_map(namespace, name, step=f"{step}"))
+            else:
+                await direct.delete(CONFIG_MAP, namespace, name)
+            if rng.random() < 0.15:
+                proxy.cut()
+        await until_same(informer, direct, namespace)
+    assert relists() - before == 1
+
+
+async def test_410_after_a_compaction_lists_again_and_tells_what_was_deleted(
+    plane: Plane, direct: Client, namespace: str, proxy: Proxy, cut_off: Client
+) -> None:
+    for name in ("kept", "changed", "deleted"):
+        await direct.create(CONFIG_MAP, config_map(namespace, name, v="1"))
+    informer = Informer(cut_off, CONFIG_MAP, namespaces=[namespace])
+    told: list[tuple[str, bool]] = []
+    async with running(informer):
+        await asyncio.wait_for(informer.synced.wait(), 20)
+        informer.add_handler(lambda old, new: told.append(((new or old or {})["metadata"]["name"], new is None)))
+        before = relists()
+        proxy.refuse = True
+        proxy.cut()
+        await direct.apply(CONFIG_MAP, config_map(namespace, "changed", v="2"))
+        await direct.delete(CONFIG_MAP, namespace, "deleted")
+        await direct.create(CONFIG_MAP, config_map(namespace, "late"))  # the oldest version that will be known
+        await asyncio.to_thread(plane.compact)
+        plane.kill("kube-apiserver")  # its watch cache remembers more than etcd does
+        await asyncio.sleep(1)
+        await asyncio.to_thread(plane.wait_ready)
+        proxy.refuse = False
+        await until_same(informer, direct, namespace, 60)
+    assert relists() - before >= 1
+    assert ("changed", False) in told
+    assert ("deleted", True) in told
+    assert ("late", False) in told
+    assert ("kept", False) not in told
+
+
+async def test_an_api_server_killed_under_writes_converges(plane: Plane, direct: Client, namespace: str) -> None:
+    """A controller copies `want-*` to `have-*` while the API server and etcd are killed."""
+    informer = Informer(direct, CONFIG_MAP, namespaces=[namespace])
+
+    class Copier:
+        name = "copier"
+        watches = (Watch(informer),)
+
+        async def reconcile(self, key: Key) -> timedelta | None:
+            wanted = informer.get(*key)
+            if wanted is None or not key[1].startswith("want-"):
+                return None
+            name = key[1].replace("want-", "have-")
+            have = informer.get(key[0], name)
+            if have is None or have.get("data") != wanted.get("data"):
+                informer.observe_write(await direct.apply(CONFIG_MAP, config_map(key[0], name, **wanted["data"])))
+            return None
+
+    async def put(number: int, value: int) -> None:
+        for _ in range(100):
+            with contextlib.suppress(Unreachable, Conflict, Exception):
+                await direct.apply(CONFIG_MAP, config_map(namespace, f"want-{number}", v=f"{value}"))
+                return
+            await asyncio.sleep(0.3)
+        pytest.fail("the API server did not come back")
+
+    def copied() -> bool:
+        return all(
+            ((informer.get(namespace, f"have-{n}") or {}).get("data") or {}).get("v") == f"{rounds - 1}"
+            for n in range(10)
+        )
+
+    rounds = 4
+    engine = Engine([Copier()], [], AlwaysLeading())
+    task = asyncio.create_task(engine.run())
+    try:
+        for value in range(rounds):
+            for number in range(10):
+                await put(number, value)
+            if value < rounds - 1:
+                plane.kill("etcd" if value == 1 else "kube-apiserver")
+        await until(copied, 90)
+        await until_same(informer, direct, namespace)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_slow_api_server_is_waited_for(proxy: Proxy, cut_off: Client, namespace: str) -> None:
+    proxy.delay = 0.3
+    assert (await cut_off.create(CONFIG_MAP, config_map(namespace, "slow")))["kind"] == "ConfigMap"
+    with pytest.raises(Unreachable):
+        await cut_off.get(CONFIG_MAP, namespace, "slow", within=0.1)
+
+
+# The lease
+
+
+def spawn(plane: Plane, namespace: str, identity: str) -> Any:
+    return asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.cluster.engine_plane", str(plane.kubeconfig), namespace, identity
+    )
+
+
+class History:
+    """What the API server stored, in order: (holder, number) of each version of the ConfigMap."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.writes: list[tuple[str, int]] = []
+        self._client, self._namespace = client, namespace
+
+    async def follow(self) -> None:
+        _, version = await self._client.list_all(CONFIG_MAP, self._namespace)
+        async for event in self._client.watch(CONFIG_MAP, version, self._namespace):
+            data = event.object.get("data") or {}
+            if event.type != "BOOKMARK" and event.object["metadata"]["name"] == WRITTEN:
+                self.writes.append((data["holder"], int(data["number"])))
+
+    def holders(self) -> list[str]:
+        """Holders in the order in which they wrote, each turn once."""
+        turns: list[str] = []
+        for holder, _ in self.writes:
+            if not turns or turns[-1] != holder:
+                turns.append(holder)
+        return turns
+
+
+@asynccontextmanager
+async def followed(client: Client, namespace: str) -> AsyncIterator[History]:
+    history = History(client, namespace)
+    task = asyncio.create_task(history.follow())
+    await asyncio.sleep(0.3)
+    try:
+        yield history
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def end(*processes: asyncio.subprocess.Process) -> None:
+    for process in processes:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            await process.wait()
+
+
+async def test_a_leader_that_ends_hands_over_at_once(plane: Plane, direct: Client, namespace: str) -> None:
+    async with followed(direct, namespace) as history:
+        first = await spawn(plane, namespace, "first")
+        second = None
+        try:
+            await until(lambda: history.writes)
+            second = await spawn(plane, namespace, "second")
+            await asyncio.sleep(2)
+            assert history.holders() == ["first"]
+            first.send_signal(signal.SIGTERM)
+            await first.wait()
+            ended = time.monotonic()
+            await until(lambda: history.holders() == ["first", "second"], 10)
+            assert time.monotonic() - ended < LEASE_DURATION.total_seconds()
+        finally:
+            await end(first, *([second] if second else []))
+
+
+async def test_a_killed_leader_is_followed_when_its_time_is_over(plane: Plane, direct: Client, namespace: str) -> None:
+    async with followed(direct, namespace) as history:
+        first = await spawn(plane, namespace, "first")
+        second = await spawn(plane, namespace, "second")
+        try:
+            await until(lambda: len(history.writes) > 5)
+            leader, other = (first, "second") if history.holders() == ["first"] else (second, "first")
+            leader.kill()
+            await until(lambda: history.holders()[-1] == other, 15)
+        finally:
+            await end(first, second)
+
+
+async def test_a_paused_leader_writes_nothing_stale(plane: Plane, direct: Client, namespace: str) -> None:
+    """Stopped at random points for longer than the lease lasts: once another has written, it writes no more until it
+    leads again, which it can only after the other was stopped in turn."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}, {PAUSES} pauses")  # noqa: T201 - shown when it fails
+    rng = random.Random(seed)
+    async with followed(direct, namespace) as history:
+        processes = {name: await spawn(plane, namespace, name) for name in ("first", "second")}
+        try:
+            for _ in range(PAUSES):
+                await until(lambda: history.writes)
+                turns = len(history.holders())
+                leader = history.holders()[-1]
+                await asyncio.sleep(rng.random() * 0.6)
+                processes[leader].send_signal(signal.SIGSTOP)
+                await until(lambda turns=turns: len(history.holders()) > turns, 20)
+                others_writes = len(history.writes)
+                processes[leader].send_signal(signal.SIGCONT)
+                await until(lambda count=others_writes: len(history.writes) > count + 20, 20)
+                assert len(history.holders()) == turns + 1, history.writes[-60:]
+                assert history.holders()[-1] != leader
+        finally:
+            await end(*processes.values())
+
+
+async def test_a_lease_survives_an_api_server_restart_shorter_than_itself(
+    plane: Plane, direct: Client, namespace: str
+) -> None:
+    lease = Lease(direct, namespace, "only", duration=timedelta(seconds=60), renew_period=timedelta(milliseconds=300))
+    task = asyncio.create_task(lease.run())
+    try:
+        await asyncio.wait_for(lease.wait_held(), 10)
+        plane.kill("kube-apiserver")
+        for _ in range(100):
+            assert lease.is_held
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(plane.wait_ready)
+        assert lease.is_held
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
