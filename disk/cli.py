@@ -24,7 +24,7 @@ from disk.fs import Fs
 from disk.layout import UnsafeNameError
 
 TERMINATION_LOG = "/dev/termination-log"
-_SHOWN_ERRORS = 3
+_SHOWN_ERRORS = 10
 
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="What the Jobs run on an adapter disk or a model cache."
@@ -173,7 +173,7 @@ def report(result: JobResult, termination_log: str) -> None:
 
 def _is_device(path: str) -> bool:
     """Below /dev nothing is created: without a kubelet there is no such file."""
-    return path.startswith("/dev/")
+    return os.path.dirname(path) == "/dev"
 
 
 def _report_when_stopped(key: str, termination_log: str) -> None:

@@ -382,3 +382,9 @@ def render_markdown() -> str:
                 passes = "yes" if reason.retriable else ""
                 lines.append(f"| `{reason.name}` | {reason.meaning} | {reason.advice} | {passes} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(render_markdown())
