@@ -21,8 +21,10 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from devcluster.guard import die_with_parent
 from devcluster.progress import Progress, Step, StepError
 
 HERE = Path(__file__).parent
@@ -282,6 +284,7 @@ async def _run_go(step: Step, module: Module, go: Path, programs: list[Program],
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=partial(die_with_parent, os.getpid()),
     )
     assert process.stderr is not None
     compiled, lines, told = 0, [], ""

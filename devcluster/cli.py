@@ -49,6 +49,14 @@ def up(
 
 
 @app.command()
+def build() -> None:
+    """Build the programs that `up` needs, if they are not there yet; say where they are."""
+    from devcluster.front import build_programs  # noqa: PLC0415  only this command needs it
+
+    raise typer.Exit(build_programs(sys.stdout))
+
+
+@app.command()
 def down(folder: Folder = _FOLDER) -> None:
     """Stop the cluster; its world stays in the folder."""
     from devcluster.front import take_down  # noqa: PLC0415  only this command needs it

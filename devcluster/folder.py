@@ -92,6 +92,10 @@ class Layout:
         """Return the image table of the process node."""
         return self.root / "images.json"
 
+    def faults_of(self, source: str) -> Path:
+        """Return the file that makes a source (`hub`, `s3`) fail on demand; absent: it works."""
+        return self.root / "faults" / f"{source}.json"
+
     def kubeconfig_of(self, user: str) -> Path:
         """Return the kubeconfig of one of our own programs."""
         return self.pki / f"{user}.kubeconfig"
@@ -102,7 +106,8 @@ class Layout:
 
     def make(self) -> None:
         """Make every folder that is needed from the start."""
-        for path in (self.root, self.etcd, self.logs, self.claims, self.hub, self.s3, self.node, self.run):
+        faults = self.faults_of("hub").parent
+        for path in (self.root, self.etcd, self.logs, self.claims, self.hub, self.s3, self.node, self.run, faults):
             path.mkdir(parents=True, exist_ok=True)
         self.pki.mkdir(exist_ok=True)
         self.pki.chmod(0o700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,9 +13,10 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from devcluster.cluster import Options
+from devcluster.binaries import ensure_programs
 from devcluster.folder import Layout, RunningError, empty, hold, is_running, read_state
-from devcluster.progress import Event, Printer
+from devcluster.progress import Event, Printer, Progress, StepError
+from devcluster.startup import Options
 
 _STOP_S = 45.0  # how long `down` lets the cluster stop by itself
 _KILL_S = 20.0  # and how long it then waits after SIGKILL
@@ -51,6 +53,21 @@ def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool,
             out.write("interrupted: stopping what was started\n")
     _wait_stopped(layout, _STOP_S)  # the closed socket tells the supervisor
     return 130
+
+
+def build_programs(out: TextIO) -> int:
+    """Build what is missing, print where each program is; return the exit code."""
+    try:
+        programs = asyncio.run(ensure_programs(Progress(Printer(out))))
+    except StepError as error:
+        out.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        out.write("interrupted\n")
+        return 130
+    for name, path in programs.items():
+        out.write(f"{name}: {path}\n")
+    return 0
 
 
 def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: int) -> None:

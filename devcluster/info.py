@@ -68,6 +68,7 @@ def render(layout: Layout, world: World, state: Json) -> Json:
         "logs": str(layout.logs),
         "dir": str(layout.root),
         "images": str(layout.images),
+        "faults": {source: str(layout.faults_of(source)) for source in ("hub", "s3")},
         "helm": programs.get("helm"),
         "namespace": NAMESPACE,
         "settings": world.settings,

@@ -23,13 +23,17 @@ T = TypeVar("T")
 # periods of seconds where the product's defaults are minutes, so that no test waits for a default;
 # $AIM_DEV_SET ("name=value name=value") changes or adds some
 SETTINGS = {
-    "refreshInterval": "5s",
-    "reaperPeriod": "10s",
-    "scratchGuard": "2s",
-    "retryBase": "2s",
-    "retryLimit": "10s",
-    "unloadGrace": "30s",
-} | {name: value for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())}
+    "refresh_interval": "5s",
+    "probe_period": "1s",
+    "retry_base": "2s",
+    "reaper_period": "10s",
+    "scratch_guard": "5s",
+    "unload_grace": "20s",
+} | {
+    name: value
+    for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())
+    if name
+}
 
 
 @dataclass
