@@ -440,7 +440,7 @@ def drop(spec: dict[str, Any]) -> None:
         for capability in range(LAST_CAPABILITY + 1):
             if capability not in keep:
                 prctl(PR_CAPBSET_DROP, capability)  # fails for numbers that this kernel lacks, or without the right to
-        if spec["mode"] != "user" and os.geteuid() == 0:
+        if spec["mode"] == "root":  # without namespaces another user could not even reach the volumes
             os.setgroups(spec["groups"])
             os.setresgid(spec["gid"], spec["gid"], spec["gid"])
             os.setresuid(spec["uid"], spec["uid"], spec["uid"])
@@ -506,13 +506,13 @@ def report(spec: dict[str, Any], error: LaunchError) -> None:
 def supervise(pid: int, *, group: bool) -> int:
     """Wait for the process, passing signals on; return the exit code that a runtime would report.
 
-    `group`: there is no PID namespace, so signals go to the whole process group and leftovers are killed one by one.
+    `group`: there is no PID namespace, so SIGKILL goes to the process group and leftovers are killed one by one.
     """
 
     def pass_on(number: int, _frame: object) -> None:
         wanted = signal.SIGKILL if number == signal.SIGUSR2 else number
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, wanted) if group else os.kill(pid, wanted)
+            os.killpg(pid, wanted) if group and wanted == signal.SIGKILL else os.kill(pid, wanted)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
         signal.signal(number, pass_on)

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from devcluster.node.resolve import Identity
 
 LAUNCHER = Path(__file__).with_name("launch.py")
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _OUTPUT_LIMIT_BYTES = 10_000  # what is kept of the output of an exec probe or hook, as a kubelet does
 
 
@@ -58,6 +59,7 @@ class Launch:
     cwd: str
     identity: Identity
     hostname: str
+    scratch: str  # a directory of this container on the host, gone with the pod
     mounts: tuple[Mount, ...] = ()
     read_only_root: bool = False
 
@@ -143,24 +145,67 @@ def command_for(isolation: Isolation, launch: Launch) -> dict[str, Any]:
 
 
 def _without_namespaces(launch: Launch) -> dict[str, Any]:
-    """Point arguments and environment at the real directories, since nothing can be mounted."""
-    env = {name: rewrite(value, launch.mounts) for name, value in launch.env.items()}
-    env["AIM_DEV_MOUNTS"] = json.dumps({m.target: m.source for m in launch.mounts})
-    cwd = rewrite(launch.cwd, launch.mounts)
+    """Point arguments and environment at real directories, since nothing can be mounted.
+
+    A tree of symlinks stands for the container's root, so that a directory above several mounts has a place as well.
+    """
+    tree = os.path.join(launch.scratch, "root")
+    _plant(tree, launch.mounts)
+    env = {name: rewrite(value, launch.mounts, tree) for name, value in launch.env.items()}
+    env["AIM_DEV_ROOT"] = tree
+    account = next((m.source for m in launch.mounts if m.target.rstrip("/") == SERVICE_ACCOUNT), None)
+    if account and "KUBECONFIG" not in env:  # programs look for the token at its one place, which is not there
+        env["KUBECONFIG"] = _account_kubeconfig(launch.scratch, account, env)
+    cwd = rewrite(launch.cwd, launch.mounts, tree)
     return {
-        "argv": [rewrite(a, launch.mounts) for a in launch.argv],
+        "argv": [rewrite(a, launch.mounts, tree) for a in launch.argv],
         "env": env,
         "cwd": cwd if os.path.isdir(cwd) else "/",
     }
 
 
-def rewrite(text: str, mounts: Sequence[Mount]) -> str:
-    """Replace each mount path that stands in `text` as a whole path (or its beginning) by the real one."""
-    real = {m.target.rstrip("/"): m.source for m in mounts if m.target.rstrip("/")}
-    if not real:
+def _plant(tree: str, mounts: Sequence[Mount]) -> None:
+    """Make the tree of symlinks; a mount inside another one has no place in it."""
+    taken: list[str] = []
+    for one in sorted(mounts, key=lambda m: m.target.count("/")):
+        target = one.target.rstrip("/")
+        if any(target.startswith(t + "/") for t in taken):
+            continue
+        taken.append(target)
+        link = tree + target
+        os.makedirs(os.path.dirname(link), exist_ok=True)
+        if os.path.islink(link):
+            os.unlink(link)
+        os.symlink(one.source, link)
+
+
+def _account_kubeconfig(folder: str, account: str, env: Mapping[str, str]) -> str:
+    """Write a kubeconfig (JSON is YAML) that uses the service account's files, and return its path."""
+    path = os.path.join(folder, "kubeconfig")
+    server = f"https://{env['KUBERNETES_SERVICE_HOST']}:{env['KUBERNETES_SERVICE_PORT']}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "pod",
+        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
+        "clusters": [{"name": "pod", "cluster": {"server": server, "certificate-authority": f"{account}/ca.crt"}}],
+        "users": [{"name": "pod", "user": {"tokenFile": f"{account}/token"}}],
+    }
+    Path(path).write_text(json.dumps(config))
+    return path
+
+
+def rewrite(text: str, mounts: Sequence[Mount], tree: str) -> str:
+    """Replace each mount path, or directory above one that this machine does not have, by its place in the tree."""
+    names = {m.target.rstrip("/") for m in mounts}
+    for target in list(names):
+        above = [target[:at] for at, letter in enumerate(target) if letter == "/" and at]
+        names |= {path for path in above if not os.path.exists(path)}
+    names.discard("")
+    if not names:
         return text
-    names = "|".join(re.escape(t) for t in sorted(real, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])(?:{names})(?![\w.-])", lambda found: real[found.group(0)], text)
+    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])(?:{pattern})(?![\w.-])", lambda found: tree + found.group(0), text)
 
 
 async def _launch(

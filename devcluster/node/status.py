@@ -146,9 +146,8 @@ def _conditions(seen: Seen, phase: str, previous: Iterable[Json]) -> list[Json]:
         ("Initialized", _initialized(seen, phase)),
         ("Ready", _pod_ready(seen, phase, before)),
         ("ContainersReady", _containers_ready(seen, phase)),
+        ("PodScheduled", (True, "", "")),  # a pod made with its nodeName passed no scheduler
     ]
-    if "PodScheduled" not in before:
-        wanted.append(("PodScheduled", (True, "", "")))
     rendered = [_condition(kind, *finding) for kind, finding in wanted] + list(seen.extra_conditions)
     return [_transition(before.get(c["type"]), c, seen.now) for c in rendered]
 

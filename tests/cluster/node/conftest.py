@@ -102,7 +102,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 @pytest.fixture(scope="session")
 def node(plane: Plane) -> Iterator[NodeProcess]:
     """Run the process node."""
-    process = NodeProcess(plane)
+    process = NodeProcess(plane, "--isolation", os.environ.get("AIM_TEST_ISOLATION", "auto"))
     process.start()
     yield process
     process.stop()
