@@ -24,7 +24,7 @@ COMMANDS = {
     "remove": ("app.plugin.commands:add_remove", "Take adapters from a service."),
     "retry": ("app.plugin.commands:add_retry", "Try failed stagings again now."),
     "rank": ("app.plugin.commands:add_rank", "Show or change ranks and the rank ceiling."),
-    "disk": ("app.plugin.disk_command:app", "Show adapter disks; and what the Jobs run on them."),
+    "disk": ("disk.cli:cli", "What the Jobs run on an adapter disk or a model cache."),
     "inspect": ("app.plugin.commands:add_inspect", "Check an adapter's files, without a cluster."),
     "lint": ("app.lint.command:add_lint", "Check manifests offline."),
     "check": ("app.plugin.commands:add_check", "Dry-run manifests against the cluster: what would happen."),
