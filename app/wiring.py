@@ -20,6 +20,7 @@ from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.manager import CONTROLLERS, make_reconciler
 from rules.resolve import Ref
+from webhooks.metrics import process_metrics
 from webhooks.routes import AdmissionSettings, create_app
 
 
@@ -64,7 +65,7 @@ def wire(parts: Parts) -> Wiring:
     wiring = Wiring(informers=list(informers.values()))
     if settings.admission:
         wiring.admission_informers = [informers[kind] for kind in AIM_KINDS]
-        wiring.admission = create_app(world, LiveReader(parts.client), _admission(settings))
+        wiring.admission = create_app(world, LiveReader(parts.client), _admission(settings), process_metrics())
     if settings.reconciler:
         reconciler = make_reconciler(
             parts.writer,

@@ -8,6 +8,7 @@ from typing import Self
 
 from api.errors import Cause, FieldError
 from api.kinds import Kind
+from api.names import FEATURE_ADAPTERS
 from api.view import (
     AdapterRef,
     Json,
@@ -144,6 +145,9 @@ class ServiceSeen(Seen):
     @lazy
     def feature(self) -> str | None:
         """The feature token that rules in the effective profile."""
+        features = items(self.profile, "spec", "features")
+        if FEATURE_ADAPTERS in features:  # it rules whatever else is there
+            return FEATURE_ADAPTERS
         return feature_token(effective_features(self.profile, self.new))
 
     @lazy

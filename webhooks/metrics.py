@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+@cache
+def process_metrics() -> AdmissionMetrics:
+    """Return the set that the process exports, registered once."""
+    return AdmissionMetrics(REGISTRY)
 
 
 class AdmissionMetrics:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import ssl
 import sys
@@ -105,6 +106,8 @@ def main() -> None:
             objects += json.loads(arguments.fixtures.read_text())
         world = filled_world(objects)
         app = create_app(world, None if arguments.no_confirm else CacheReader(world))
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
     uvloop.run(serve(app, arguments.port, arguments.certs))
 
 
