@@ -117,7 +117,15 @@ def _command(name: str, kind: type[_S], action: Callable[[_S], JobResult], help_
             "termination_log",
             signatures.Parameter.KEYWORD_ONLY,
             default=TERMINATION_LOG,
-            annotation=Annotated[str, typer.Option("--termination-log", help="where the result is written, as JSON")],
+            annotation=Annotated[
+                str,
+                typer.Option(
+                    "--termination-log",
+                    help="where the result is written, as JSON",
+                    envvar="AIM_DEV_TERMINATION_LOG",  # set by the development cluster where nothing can be mounted
+                    show_envvar=False,
+                ),
+            ],
         )
     )
     command.__signature__ = signatures.Signature(parameters)  # type: ignore[attr-defined]

@@ -179,6 +179,7 @@ class Container:
             cwd=self.spec.get("workingDir") or image.working_dir,
             identity=who,
             hostname=hostname,
+            message_path=self._message_path,
             scratch=str(self._folder()),
             mounts=tuple(self._mounts(env)),
             read_only_root=bool(context.get("readOnlyRootFilesystem")),

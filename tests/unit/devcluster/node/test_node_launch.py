@@ -52,7 +52,7 @@ class Box:
     def launch(self, *argv: str, uid: int = 0, **fields: object) -> Launch:
         who = Identity(uid=uid, gid=uid, groups=(), capabilities=(), no_new_privileges=True)
         given = {"env": {"PATH": DEFAULT_PATH}, "cwd": "/", "identity": who, "hostname": "box"} | fields
-        return Launch(argv=argv, scratch=str(self.folder), **given)  # type: ignore[arg-type]
+        return Launch(argv=argv, message_path="/dev/termination-log", scratch=str(self.folder), **given)  # type: ignore[arg-type]
 
     async def start(self, mode: str, launch: Launch) -> Process:
         with (self.folder / "log").open("wb") as log:
@@ -192,7 +192,7 @@ async def main():
     isolation = Isolation({mode!r}, Path({str(box.folder / "root")!r}), ())
     who = Identity(0, 0, (), (), True)
     script = "setsid sleep 543210 & sleep 543210"
-    launch = Launch(("sh", "-c", script), {{"PATH": "/usr/bin:/bin"}}, "/", who, "box", {str(box.folder)!r})
+    launch = Launch(("sh", "-c", script), {{"PATH": "/usr/bin:/bin"}}, "/", who, "box", "/m", {str(box.folder)!r})
     with open({str(box.folder / "log")!r}, "wb") as log:
         await Process.start(isolation, launch, log)
     print("up", flush=True)
