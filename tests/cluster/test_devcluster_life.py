@@ -111,7 +111,7 @@ def test_up_on_a_running_cluster_says_so_and_changes_nothing(running: Path) -> N
 
 
 def test_a_used_folder_continues_its_world_and_fresh_starts_over(folder: Path) -> None:
-    up(folder, settings={"one": "1"})
+    up(folder, settings={"audit": "true"})
     kubectl(folder, "create", "configmap", "kept", "--from-literal=a=b")
     first, ca = gather(folder), (folder / "pki" / "ca.crt").read_bytes()
     take_down(folder, out=io.StringIO())
@@ -121,7 +121,8 @@ def test_a_used_folder_continues_its_world_and_fresh_starts_over(folder: Path) -
     assert (folder / "pki" / "ca.crt").read_bytes() == ca
     assert second["s3"] == first["s3"]
     assert second["hub"] == first["hub"]
-    assert second["settings"] == {"one": "1", "two": "2"}
+    assert second["settings"] == {"audit": "true", "two": "2"}
+    assert (folder / "logs" / "audit.log").stat().st_size > 0
     up(folder, fresh=True)
     assert "kept" not in kubectl(folder, "get", "configmap")
     assert (folder / "pki" / "ca.crt").read_bytes() != ca
