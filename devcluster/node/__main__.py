@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import uvloop
 
 from devcluster.kube import Kube, KubeError, cluster_ca
@@ -72,23 +73,38 @@ def exposed_paths(programs: Sequence[str], extra: Sequence[str]) -> tuple[str, .
     return tuple(sorted(found - {"/"}))
 
 
+def closed_to_others(exposed: Sequence[str]) -> str:
+    """Return a file that every container needs and only its owner may read, "" when there is none.
+
+    Directories above what is exposed do not matter: the launcher leads around them.
+    """
+    for needed in (Path(__file__), Path(os.__file__), Path(httpx.__file__), Path(os.path.realpath(sys.executable))):
+        inside = [p for p in (needed, *needed.parents) if any(str(p).startswith(e + "/") for e in exposed)]
+        for path in inside:
+            if not path.stat().st_mode & (0o005 if path.is_dir() else 0o004):
+                return str(path)
+    return ""
+
+
 async def start_host(args: argparse.Namespace, kube: Kube, events: Events, store: ObjectStore) -> Host:
     """Look at the machine and return what the pods share. Raises: ValueError."""
     root = args.dir / "run" / "root"
     mode, notice = await choose_mode(root, args.isolation)
-    if notice:
-        log.warning(notice)
-        (args.dir / "notice").write_text(notice + "\n")
-    else:
-        (args.dir / "notice").unlink(missing_ok=True)
     images = ImageTable(args.images)
+    exposed = exposed_paths(images.programs(), args.expose)
+    notices = [notice] if notice else []
+    if mode == "root" and (closed := closed_to_others(exposed)):
+        notices.append(f"only root may read {closed}: containers that run as another user fail (chmod -R o+rX)")
+    for one in notices:
+        log.warning(one)
+    (args.dir / "notice").write_text("".join(f"{one}\n" for one in notices))
     server = urlsplit(kube.server)
     return Host(
         kube=kube,
         store=store,
         events=events,
         images=images,
-        isolation=Isolation(mode, root, exposed_paths(images.programs(), args.expose)),
+        isolation=Isolation(mode, root, exposed),
         addresses=Addresses(args.pod_cidr),
         folder=args.dir,
         claims=args.claims,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from devcluster.node.host import Host
@@ -14,6 +16,8 @@ from devcluster.node.resolve import pod_title
 from devcluster.service_proxy import Backend, matches
 
 log = logging.getLogger(__name__)
+_SWEEP_EVERY = 50  # pods that are gone, between two looks at the logs that they left
+_LOGS_KEPT = 500  # folders of logs, the living pods' not counted
 
 Json = dict[str, Any]
 _LEFTOVERS_S = 10.0  # how much longer than the pods' grace the node waits for their end
@@ -27,6 +31,7 @@ class Agent:
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
+        self._finished = 0
         self.synced = asyncio.Event()
 
     async def follow(self) -> None:
@@ -71,6 +76,10 @@ class Agent:
             return
         self._workers.pop(worker.uid, None)
         self._tasks.pop(worker.uid, None)
+        self._finished += 1
+        if self._finished % _SWEEP_EVERY == 0:
+            living = {self._host.log_folder(*_named(w.pod)) for w in self._workers.values()}
+            await asyncio.to_thread(sweep_logs, self._host.log_folder("", "").parent, living)
 
     def backends(self, namespace: str, selector: Mapping[str, str], *, unready: bool = False) -> list[Backend]:
         """Return the pods that a Service may send to now, in a stable order."""
@@ -85,11 +94,7 @@ class Agent:
 
     def pod_named(self, namespace: str, name: str) -> PodWorker | None:
         """Return the pod of this name, the youngest if there are several."""
-        found = [
-            w
-            for w in self._workers.values()
-            if (w.pod["metadata"]["namespace"], w.pod["metadata"]["name"]) == (namespace, name)
-        ]
+        found = [w for w in self._workers.values() if _named(w.pod) == (namespace, name)]
         return found[-1] if found else None
 
     async def close(self) -> None:
@@ -102,3 +107,14 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _named(pod: Json) -> tuple[str, str]:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+
+def sweep_logs(folder: Path, living: set[Path], *, keep: int = _LOGS_KEPT) -> None:
+    """Remove the oldest logs of pods that are gone, all but the last `keep`."""
+    dead = sorted((one for one in folder.iterdir() if one not in living), key=lambda one: one.stat().st_mtime)
+    for one in dead[: max(0, len(dead) - keep)]:
+        shutil.rmtree(one, ignore_errors=True)

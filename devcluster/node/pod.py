@@ -145,6 +145,9 @@ class PodWorker:
             writer = asyncio.create_task(self._keep_status())
             try:
                 await self._live()
+            except Exception:
+                log.exception("pod %s failed by a fault of the node", pod_title(self.pod))
+                self._verdict = ("Failed", "UnexpectedNodeError", "the process node failed; its log says how")
             finally:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devcluster.node.__main__ import exposed_paths
+from devcluster.node.__main__ import closed_to_others, exposed_paths
+from devcluster.node.agent import sweep_logs
 from devcluster.node.host import Addresses
 from devcluster.node.images import Image, ImageTable, parse_images
 from devcluster.node.logs_api import Wanted, find_log, parse_request, tail_start
@@ -60,6 +61,7 @@ def test_expand(text: str, expected: str) -> None:
     assert expand(text, {"A": "1"}) == expected
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="$()AB x"))
 def test_expand_never_raises_and_leaves_texts_without_dollar(text: str) -> None:
     result = expand(text, {"A": "1"})
@@ -180,6 +182,25 @@ def test_what_containers_must_see_to_run_our_code(tmp_path: Path) -> None:
     found = exposed_paths([program], ["/srv/more"])
     assert {str(tmp_path / "env"), "/srv/more", str(Path(__file__).parents[4])} <= set(found)
     assert program not in found
+
+
+def test_code_that_others_may_not_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code = tmp_path / "code" / "httpx.py"
+    code.parent.mkdir()
+    code.touch(mode=0o600)
+    monkeypatch.setattr("httpx.__file__", str(code))
+    assert closed_to_others([str(tmp_path / "code")]) == str(code)
+    code.chmod(0o644)
+    code.parent.chmod(0o700)  # the exposed directory itself is led around
+    assert closed_to_others([str(tmp_path / "code")]) == ""
+
+
+def test_old_logs_go_but_never_those_of_living_pods(tmp_path: Path) -> None:
+    for age, name in enumerate(["living", "a", "b", "c"]):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (age, age))
+    sweep_logs(tmp_path, {tmp_path / "living"}, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "c", "living"]
 
 
 # -- addresses ----------------------------------------------------------------------------------------------------
@@ -425,6 +446,7 @@ def test_newest_log_and_the_one_before(tmp_path: Path) -> None:
     assert find_log(tmp_path, "c-x", previous=True) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary().map(lambda b: b.replace(b"\r", b"").replace(b"\n", b"")), max_size=8), st.integers(0, 10))
 def test_tail_keeps_whole_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], count: int) -> None:
     file = tmp_path_factory.getbasetemp() / "tail.log"
