@@ -218,10 +218,10 @@ class Settings(BaseModel):
     )
     certificate_names: Words = _setting((), "More DNS names and addresses for the certificate.", group="Certificates")
     certificate_life: Duration = _setting(
-        timedelta(days=90), "Life of a serving certificate.", group="Certificates", **_at_least(minutes=1)
+        timedelta(days=90), "Life of a serving certificate.", group="Certificates", **_at_least(seconds=5)
     )
     authority_life: Duration = _setting(
-        timedelta(days=365), "Life of a certificate authority.", group="Certificates", **_at_least(minutes=3)
+        timedelta(days=365), "Life of a certificate authority.", group="Certificates", **_at_least(seconds=15)
     )
     authority_publish_time: Duration = _setting(
         timedelta(minutes=10),

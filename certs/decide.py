@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-SKEW = timedelta(hours=1)  # certificates begin so much earlier, for clocks that are behind ours
+SKEW = timedelta(
+    hours=1
+)  # certificates begin so much earlier, for clocks that are behind ours; at most a tenth of a life
 PUBLISH_TIME = timedelta(minutes=10)  # a new authority is trusted for so long before it issues
 MAX_TRUSTED = 8  # authorities in a bundle: a net against growth, far above what overlaps need
 
@@ -91,12 +93,21 @@ def is_expired(validity: Validity, now: datetime) -> bool:
 
 def leaf_validity(now: datetime, life: timedelta, issuer: Validity) -> Validity:
     """Return the life of a new leaf: begins early for slow clocks, never outlives its authority."""
-    return Validity(max(now - SKEW, issuer.not_before), min(now + life, issuer.not_after))
+    return Validity(max(now - _skew(life), issuer.not_before), min(now + life, issuer.not_after))
 
 
 def authority_validity(now: datetime, life: timedelta) -> Validity:
     """Return the life of a new authority."""
-    return Validity(now - SKEW, now + life)
+    return Validity(now - _skew(life), now + life)
+
+
+def made_at(validity: Validity) -> datetime:
+    """Return when an authority with this life was made: somewhat after its beginning."""
+    return validity.not_before + min(SKEW, (validity.not_after - validity.not_before) / 11)
+
+
+def _skew(life: timedelta) -> timedelta:
+    return min(SKEW, life / 10)
 
 
 def trusted_until(stored: Stored, now: datetime) -> tuple[Authority, ...]:
@@ -133,7 +144,7 @@ def decide(
         return Decision(Step.START, "the stored authority has expired", later)
     coming = _find(stored, stored.coming)
     if coming is not None and coming.has_key:
-        switch_at = coming.validity.not_before + SKEW + publish_time
+        switch_at = made_at(coming.validity) + publish_time
         if published and now >= switch_at:
             return Decision(Step.SWITCH_AUTHORITY, "the new authority is trusted everywhere", later)
         later = min(later, max(switch_at, now + timedelta(seconds=1)))

@@ -138,20 +138,23 @@ class SelfManaged:
         """Look, mend, wait for a change; until cancelled."""
         failures = 0
         while True:
+            until_due = self._poll_seconds
             try:
-                await self.look()
+                until_due = (await self.look() - self._now()).total_seconds()
                 failures = 0
             except (Unavailable, BadCertificate) as error:
                 failures += 1
                 if self._serving.life is None or failures > 3:
                     self._serving.report_problem(str(error))
-            wait = self._poll_seconds if not failures else min(self._poll_seconds, 0.5 * 2 ** min(failures, 6))
+            wait = min(self._poll_seconds, max(until_due, 0.2))
+            if failures:
+                wait = min(self._poll_seconds, 0.5 * 2 ** min(failures, 6))
             await self._cluster.wait_for_change(wait * (0.8 + 0.4 * random.random()))  # noqa: S311 - jitter
 
-    async def look(self) -> None:
+    async def look(self) -> datetime:
         """Do the steps that are due, serve what is stored, and put the bundle where it belongs.
 
-        Raises: Unavailable, BadCertificate.
+        Returns when time alone makes the next step due. Raises: Unavailable, BadCertificate.
         """
         names = await self._cluster.fetch_names()
         for _ in range(MAX_STEPS):
@@ -171,7 +174,7 @@ class SelfManaged:
             if decision.step is Step.NOTHING:
                 if read is not None and read.pair is not None:
                     self._serving.replace(read.pair)
-                return
+                return decision.look_again
             await self._do(decision.step, decision.reason, secret, read, names)
         raise BadCertificate("the stored certificates did not settle")
 

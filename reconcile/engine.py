@@ -192,6 +192,7 @@ class Engine:
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run(), name=f"informer {informer.kind.plural}")
+            await asyncio.Event().wait()  # also without any: it ends when it is cancelled
 
     async def run_controllers(self) -> None:
         """Run controllers whenever this process leads; until cancelled, or `stop` was called and all work is done."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import ssl
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 import yaml
 
 from api.kinds import CONFIG_MAP
+from devcluster.front import bring_up, take_down
 from reconcile.client import Client
 from reconcile.errors import Transient
 from reconcile.lease import Lease
@@ -86,6 +89,19 @@ class Plane:
 
         revision = call("/v3/kv/range", {"key": "AA==", "limit": 1})["header"]["revision"]
         call("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
+@contextlib.contextmanager
+def started_plane(folder: Path) -> Iterator[Plane]:
+    """Run a bare control plane around a block."""
+    said = io.StringIO()
+    try:
+        if bring_up(folder, {}, fresh=False, bare=True, out=said) != 0:
+            raise RuntimeError(f"the control plane did not start:\n{said.getvalue()}")
+        yield Plane(folder)
+    finally:
+        with contextlib.suppress(OSError):
+            take_down(folder, out=said)
 
 
 def _find(state: Any, name: str) -> Any:

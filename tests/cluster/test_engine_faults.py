@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import random
 import signal
@@ -20,7 +19,6 @@ from urllib.parse import urlparse
 import pytest
 
 from api.kinds import CONFIG_MAP, Kind
-from devcluster.front import bring_up, take_down
 from reconcile.cache import Key
 from reconcile.client import Client
 from reconcile.engine import AlwaysLeading, Engine, Watch
@@ -28,7 +26,7 @@ from reconcile.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
 from reconcile.informer import Informer
 from reconcile.lease import Lease
 from reconcile.metrics import CACHE_RELISTS
-from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind
+from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
 
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
 PAUSES = int(os.environ.get("AIM_TEST_PAUSES", "8"))  # `make test-long` sets more
@@ -40,15 +38,8 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """A control plane that these tests may break."""
-    folder = tmp_path_factory.mktemp("engine") / "plane"
-    said = io.StringIO()
-    try:
-        if bring_up(folder, {}, fresh=False, bare=True, out=said) != 0:
-            pytest.fail(f"the control plane did not start:\n{said.getvalue()}")
-        yield Plane(folder)
-    finally:
-        with contextlib.suppress(OSError):
-            take_down(folder, out=said)
+    with started_plane(tmp_path_factory.mktemp("engine") / "plane") as plane:
+        yield plane
 
 
 @pytest.fixture

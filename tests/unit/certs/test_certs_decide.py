@@ -16,8 +16,10 @@ from certs.decide import (
     Step,
     Stored,
     Validity,
+    authority_validity,
     decide,
     leaf_validity,
+    made_at,
     renew_at,
     trusted_until,
 )
@@ -90,6 +92,15 @@ def test_renewal_is_at_two_thirds() -> None:
 def test_a_leaf_tolerates_slow_clocks_and_never_outlives_its_authority() -> None:
     issuer = Validity(T0 - SKEW, T0 + 10 * DAY)
     assert leaf_validity(T0 + DAY, 90 * DAY, issuer) == Validity(T0 + DAY - SKEW, T0 + 10 * DAY)
+
+
+@pytest.mark.parametrize("life", [timedelta(seconds=20), timedelta(hours=1), 90 * DAY])
+def test_what_was_just_made_is_not_due_at_once(life: timedelta) -> None:
+    """Also for short lives, whose beginning must not be put further back than they last."""
+    issuer = authority_validity(T0, life * 3)
+    assert renew_at(issuer) > T0 + life
+    assert renew_at(leaf_validity(T0, life, issuer)) > T0 + life / 2
+    assert abs(made_at(issuer) - T0) < timedelta(seconds=1)
 
 
 def test_a_bundle_is_bounded_but_keeps_what_issues() -> None:

@@ -218,7 +218,7 @@ async def test_an_api_server_that_is_away_leaves_the_old_leaf_in_service() -> No
 
 
 async def test_years_pass_and_no_handshake_would_fail() -> None:
-    """Three replicas of which each sleeps through many looks, clocks minutes apart, four years in steps of hours:
+    """Three replicas of which each sleeps through many looks, clocks minutes apart, four years in steps of a day:
     at each moment each replica's leaf is trusted by every bundle, and no authority is made twice."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
@@ -233,11 +233,11 @@ async def test_years_pass_and_no_handshake_would_fail() -> None:
         await each.look()
     authorities: set[str] = set()
     overlaps = 0
-    for _ in range(4 * 365 * 2):
+    for _ in range(4 * 365):
         for clock in clocks:
-            clock.now += timedelta(hours=12)
+            clock.now += DAY
         for each in replicas:
-            if rng.random() < 0.3:
+            if rng.random() < 0.5:
                 await each.look()
         for each in replicas:
             assert each._serving.usable
@@ -248,7 +248,7 @@ async def test_years_pass_and_no_handshake_would_fail() -> None:
         overlaps += len(trusted) > 1
         assert len(trusted) <= 3
     assert 5 <= len(authorities) <= 7
-    assert overlaps > 100
+    assert overlaps > 50
     assert world.writes < 60
 
 

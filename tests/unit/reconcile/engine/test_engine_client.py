@@ -169,7 +169,7 @@ async def test_lists_come_in_pages_with_one_version(api: FakeApi, client: Client
 
 async def test_pages_shrink_when_objects_are_large(api: FakeApi, client: Client) -> None:
     for number in range(150):
-        api.put("widgets", "ns", f"{number:04}", data="x" * 40_000)
+        api.put("widgets", "ns", f"{number:04}", data="x" * 20_000)
     pages = [page async for page in client.list_pages(WIDGET)]
     assert [len(page.items) for page in pages] == [100, 24, 24, 2]
 

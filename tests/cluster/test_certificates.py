@@ -1,0 +1,220 @@
+"""Self-managed certificates as the real API server meets them: first trust, repair, rotation of leaf and authority."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+import app.serve
+from api.kinds import (
+    CONFIG_MAP,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    Kind,
+)
+from app.serve import Stop
+from app.servers import Receive, Scope, Send, answer
+from app.settings import load_settings
+from app.wiring import Parts, Wiring
+from certs.pem import fingerprint_of, parse_bundle
+from reconcile.client import Client
+from reconcile.errors import ApiError
+from tests.cluster.engine_plane import Plane, started_plane
+
+pytestmark = pytest.mark.cluster
+
+SECONDS = float(os.environ.get("AIM_TEST_ROTATION_SECONDS", "45"))  # `make test-long` sets more
+NAMESPACE = "default"
+CONFIGURATIONS: dict[str, Kind] = {
+    "validating": VALIDATING_WEBHOOK_CONFIGURATION,
+    "mutating": MUTATING_WEBHOOK_CONFIGURATION,
+}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane of our own: a broken webhook would be in the way of everybody else's applies."""
+    with started_plane(tmp_path_factory.mktemp("certs") / "plane") as plane:
+        yield plane
+
+
+async def allow(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers every review with yes."""
+    if scope["type"] != "http":
+        return
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    review = orjson.loads(body)
+    response = {"uid": review["request"]["uid"], "allowed": True}
+    reply = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    await answer(send, 200, orjson.dumps(reply), [(b"content-type", b"application/json")])
+
+
+def wire(parts: Parts) -> Wiring:
+    return Wiring(admission=allow)
+
+
+@asynccontextmanager
+async def replica(plane: Plane, **settings: object) -> AsyncIterator[Any]:
+    """One admission server on loopback; yields the running process."""
+    made: list[Any] = []
+    real = app.serve._Process
+
+    class Process(real):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    given = {
+        "kubeconfig": str(plane.kubeconfig),
+        "namespace": NAMESPACE,
+        "reconciler": False,
+        "bind_address": "127.0.0.1",
+        "admission_port": "0",
+        "health_port": "0",
+        "certificate_names": "127.0.0.1",
+        "validating_webhook_configurations": "validating",
+        "mutating_webhook_configurations": "mutating",
+        "drain": "1s",
+        **settings,
+    }
+    stop = Stop()
+    app.serve._Process = Process  # type: ignore[misc]
+    try:
+        task = asyncio.create_task(app.serve.serve(load_settings(given, environ={})[0], stop))
+        await until(lambda: task.done() or (made and made[0]._certificate.usable))
+        assert not task.done(), task.result()
+    finally:
+        app.serve._Process = real  # type: ignore[misc]
+    try:
+        yield made[0]
+    finally:
+        stop.asked.set()
+        assert await task == 0
+
+
+async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - any condition
+            await asyncio.sleep(0.02)
+
+
+async def install(client: Client, kind: str, port: int) -> None:
+    """Install a webhook configuration that calls a replica; its CA bundle is left to us."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    hook = {
+        "name": f"{kind}.aim-adapters.test",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 5,
+        "matchPolicy": "Equivalent",
+    }
+    obj = {"apiVersion": CONFIGURATIONS[kind].api_version, "kind": CONFIGURATIONS[kind].kind}
+    await client.create(CONFIGURATIONS[kind], {**obj, "metadata": {"name": kind}, "webhooks": [hook]})
+
+
+async def bundles(client: Client) -> list[bytes]:
+    found = []
+    for name, kind in CONFIGURATIONS.items():
+        if (configuration := await client.find(kind, None, name)) is not None:
+            found += [base64.b64decode(h["clientConfig"].get("caBundle") or "") for h in configuration["webhooks"]]
+    return found
+
+
+async def review(client: Client) -> None:
+    """Ask the API server to create something; both webhooks are called. Raises: ApiError when one fails."""
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": NAMESPACE, "name": "reviewed"}}
+    await client.create(CONFIG_MAP, obj, dry_run=True)
+
+
+async def reviewed(client: Client, seconds: float = 20) -> None:
+    """Wait until the API server's reviews succeed."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(ApiError):
+                await review(client)
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def client(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    """The administrator's client; leaves no configuration and no Secret behind."""
+    monkeypatch.setattr(app.serve, "wire", wire)
+    async with await Client.connect(str(plane.kubeconfig)) as client:
+        yield client
+        for name, kind in CONFIGURATIONS.items():
+            await client.delete(kind, None, name)
+        await client.delete(SECRET, NAMESPACE, "aim-adapters-webhook-tls")
+
+
+async def test_the_api_server_trusts_us_and_damage_is_healed(plane: Plane, client: Client) -> None:
+    async with replica(plane) as one, replica(plane) as two:
+        assert one._certificate.fingerprint == two._certificate.fingerprint
+        await install(client, "validating", one._admission.address[1])
+        await install(client, "mutating", two._admission.address[1])
+        await reviewed(client, 20)
+        good = (await bundles(client))[0]
+        for damage in ("", base64.b64encode(b"-----BEGIN nothing").decode()):
+            path = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": damage}
+            with contextlib.suppress(ApiError):  # the API server refuses a bundle that is no PEM
+                await client.patch_json(VALIDATING_WEBHOOK_CONFIGURATION, None, "validating", [path])
+            begun = time.monotonic()
+            while await bundles(client) != [good, good]:
+                assert time.monotonic() - begun < 5
+                await asyncio.sleep(0.05)
+        await reviewed(client)
+
+
+async def test_rotation_of_leaf_and_authority_fails_no_review(plane: Plane, client: Client) -> None:
+    """Lives of seconds: several authorities and many leaves pass by under a stream of reviews through the API server,
+    each of which calls both replicas."""
+    lives = {"authority_life": "24s", "certificate_life": "8s", "authority_publish_time": "3s"}
+    leaves: set[str] = set()
+    authorities: set[str] = set()
+    failed: list[str] = []
+    sent = 0
+    async with replica(plane, **lives) as one, replica(plane, **lives) as two:
+        await install(client, "validating", one._admission.address[1])
+        await install(client, "mutating", two._admission.address[1])
+        await reviewed(client, 45)
+        end = time.monotonic() + SECONDS
+
+        async def stream() -> None:
+            nonlocal sent
+            while time.monotonic() < end:
+                sent += 1
+                try:
+                    await review(client)
+                except ApiError as error:
+                    failed.append(str(error))
+                await asyncio.sleep(0.02)
+
+        async def look() -> None:
+            while time.monotonic() < end:
+                leaves.update((one._certificate.fingerprint, two._certificate.fingerprint))
+                authorities.update(fingerprint_of(each) for each in parse_bundle((await bundles(client))[0]))
+                await asyncio.sleep(0.2)
+
+        await asyncio.gather(stream(), stream(), stream(), look())
+    print(f"{sent} reviews, {len(failed)} failed, {len(leaves)} leaves, {len(authorities)} authorities")  # noqa: T201
+    assert failed == []
+    assert sent > SECONDS * 5
+    assert len(leaves) >= SECONDS / 12
+    assert len(authorities) >= 3
