@@ -24,11 +24,11 @@ COMMANDS = {
     "remove": ("app.plugin.commands:add_remove", "Take adapters from a service."),
     "retry": ("app.plugin.commands:add_retry", "Try failed stagings again now."),
     "rank": ("app.plugin.commands:add_rank", "Show or change ranks and the rank ceiling."),
-    "disk": ("disk.cli:cli", "What the Jobs run on an adapter disk or a model cache."),
-    "inspect": ("app.plugin.commands:add_inspect", "Check an adapter's files, without a cluster."),
+    "disk": ("app.plugin.disk_command:app", "Show adapter disks; and what the Jobs run on them."),
+    "inspect": ("app.plugin.commands_files:add_inspect", "Check an adapter's files, without a cluster."),
     "lint": ("app.lint.command:add_lint", "Check manifests offline."),
-    "check": ("app.plugin.commands:add_check", "Dry-run manifests against the cluster: what would happen."),
-    "render": ("app.plugin.commands:add_render", "Show the objects that manifests lead to, offline."),
+    "check": ("app.plugin.commands_files:add_check", "Dry-run manifests against the cluster: what would happen."),
+    "render": ("app.plugin.commands_files:add_render", "Show the objects that manifests lead to, offline."),
     "dev": ("devcluster.cli:app", "Run a whole cluster on this machine."),
 }
 

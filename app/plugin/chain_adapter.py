@@ -1,0 +1,173 @@
+"""Links of the chain that concern one adapter: its artifact, its Job, its files, the servers. Pure."""
+
+from __future__ import annotations
+
+from api.names import LABEL_ARTIFACT, LABEL_SERVICE
+from api.view import (
+    Json,
+    adapter_refs,
+    condition,
+    declared_rank,
+    integer,
+    items,
+    text,
+)
+from app.plugin.chain import PLUGIN, Link, State, broken, from_error
+from app.plugin.chain_service import server
+from app.plugin.output import size
+from app.plugin.reasons import CONDITIONS
+from app.plugin.snapshot import Snapshot
+from disk.reasons import REASONS as DISK_REASONS
+from rules.resolve import Unreadable
+
+# -- one adapter ----------------------------------------------------------------------------------------------------
+
+
+def _adapter(seen: Snapshot, name: str) -> Link:
+    if name not in {ref.name for ref in adapter_refs(seen.service)}:
+        declared = ", ".join(ref.name for ref in adapter_refs(seen.service)) or "none"
+        return broken(
+            "adapter",
+            "AdapterNotDeclaredByService",
+            f'the service does not declare "{name}" (declared: {declared})',
+            f"{PLUGIN} add {seen.name} {name} -n {seen.namespace}",
+        )
+    artifact = seen.facts.artifacts.get(name)
+    if isinstance(artifact, Unreadable):
+        return broken(
+            "adapter",
+            "ReferenceUnreadable",
+            f'AIMArtifact "{name}" could not be read: you have no right to',
+            "ask for the right to read it",
+            state="waiting",
+        )
+    if artifact is None:
+        return broken(
+            "adapter",
+            "AdapterArtifactNotFound",
+            f'there is no AIMArtifact "{name}" in namespace "{seen.namespace}"',
+            f"apply it, or remove it from the service: {PLUGIN} remove {seen.name} {name}",
+        )
+    for entry in seen.facts.adapter_findings:
+        if entry.ref.name == name and entry.errors:
+            return from_error("adapter", entry.errors[0])
+    ready = condition(artifact, "Ready")
+    if ready.get("status") == "False":
+        reason = str(ready.get("reason"))
+        state: State = "waiting" if reason == "ParentLacksAdapterDisk" else "broken"
+        return broken("adapter", reason, f'AIMArtifact "{name}": {ready.get("message")}', state=state)
+    ceiling = seen.facts.ceiling.value
+    return Link(
+        "adapter", "ok", f'AIMArtifact "{name}", rank {declared_rank(artifact)}' + (f" of {ceiling}" if ceiling else "")
+    )
+
+
+_ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
+_RUNS_WELL = frozenset({"AdapterHeldForUnload", "RestartRequired", "AdapterNotListed", "AdapterArtifactNotFound"})
+
+
+def _job(seen: Snapshot, name: str) -> Link:
+    entry = seen.entry(name)
+    state, error = text(entry, "state") or "Pending", text(entry, "lastError") or ""
+    reason, _, message = error.partition(": ")
+    labels = f"{LABEL_SERVICE}={seen.name},{LABEL_ARTIFACT}={name}"
+    look = f"kubectl get jobs,pods -n {seen.namespace} -l {labels}"
+    if state in _ON_DISK or (state == "Failed" and _about_files(reason)):
+        return Link(
+            "job",
+            "ok",
+            f"staged after {_times(integer(entry, 'attempts'))}" if state in _ON_DISK else "the staging Job ran",
+        )
+    if state == "Failed":
+        again = _again(entry)
+        fix = _fix_of(reason)
+        retry = f"then: {PLUGIN} retry {seen.name} {name} -n {seen.namespace}"
+        return Link(
+            "job",
+            "broken",
+            f"staging failed: {reason}: {message}{again}",
+            reason,
+            f"{fix}; {retry}" if fix else retry,
+            look,
+        )
+    if state == "Downloading":
+        if reason == "AdapterHeldForUnload":
+            return broken("job", reason, message, state="waiting")
+        percent = integer(entry, "progress", "percentage")
+        done = f": {percent} % of {size(integer(entry, 'progress', 'totalBytes'))}" if percent is not None else ""
+        return broken("job", "StagingRuns", f"it is being downloaded{done}", state="waiting", look=look)
+    if error and reason not in _RUNS_WELL:
+        return broken("job", "StagingBlocked", f"the staging Job cannot start: {error}", look=look)
+    return broken("job", "StagingWaiting", "its staging Job has not started yet", state="waiting", look=look)
+
+
+def _times(count: int | None) -> str:
+    return "one attempt" if (count or 1) == 1 else f"{count} attempts"
+
+
+def _again(entry: Json) -> str:
+    when, tries = text(entry, "nextRetryTime"), integer(entry, "attempts")
+    tried = f" (tried {tries}x" if tries else " ("
+    return f"{tried}; next try {when})" if when else f"{tried})" if tries else ""
+
+
+def _about_files(reason: str) -> bool:
+    found = DISK_REASONS.get(reason)
+    return found is not None and found.group == "adapter"
+
+
+def _fix_of(reason: str) -> str:
+    disk, known = DISK_REASONS.get(reason), CONDITIONS.get(reason)
+    return disk.advice if disk is not None and disk.advice else known.fix if known is not None else ""
+
+
+def _files(seen: Snapshot, name: str) -> Link:
+    entry = seen.entry(name)
+    reason, _, message = (text(entry, "lastError") or "").partition(": ")
+    if text(entry, "state") == "Failed":
+        retry = f"then: {PLUGIN} retry {seen.name} {name} -n {seen.namespace}"
+        return Link(
+            "files",
+            "broken",
+            f"the files cannot be served: {reason}: {message}",
+            reason,
+            f"{_fix_of(reason)}; {retry}".lstrip("; "),
+            f"{PLUGIN} inspect {text(seen.facts.artifacts.get(name), 'spec', 'sourceUri') or 'SOURCE'}",
+        )
+    rank = integer(entry, "rank")
+    facts = [f"rank {rank}"] if rank is not None else []
+    if (count := integer(entry, "sizeBytes")) is not None:
+        facts.append(size(count))
+    warned = [text(note, "reason") or "" for note in items(entry, "warnings")]
+    return Link("files", "ok", ", ".join(facts) + (f"; warnings: {', '.join(warned)}" if warned else "") or "complete")
+
+
+def _adapter_on_server(seen: Snapshot, name: str) -> Link:
+    own = server(seen)
+    if own.state != "ok":
+        return own
+    entry = seen.entry(name)
+    state, error = text(entry, "state") or "", text(entry, "lastError") or ""
+    reason, _, message = error.partition(": ")
+    path = text(entry, "adapterPath") or name
+    replicas = integer(seen.service, "status", "runtime", "currentReplicas") or len(seen.predictor_pods)
+    loaded = integer(entry, "loadedReplicas")
+    if state == "LoadRejected" or reason == "RestartRequired":
+        fix = (
+            f"kubectl rollout restart -n {seen.namespace} deployment/{seen.isvc_name}-predictor"
+            if reason == "RestartRequired"
+            else ""
+        )
+        return broken("server", reason, message, fix)
+    if state == "Loaded":
+        return Link(
+            "server",
+            "ok",
+            f'{loaded if loaded is not None else replicas} of {replicas} replicas list the model "{path}"',
+        )
+    if loaded:
+        return broken("server", "SomeReplicasLack", f"{loaded} of {replicas} replicas list it", state="waiting")
+    return broken("server", "LoadingSoon", "the adapter is on the disk, and no replica lists it yet", state="waiting")
+
+
+OF_ADAPTER = (_adapter, _job, _files, _adapter_on_server)

@@ -1,0 +1,370 @@
+"""Links of the chain that concern the service itself: spec, profile, feature, cache, base, disk, subtree, server.
+
+Pure: each is a function from a snapshot to a link.
+"""
+
+from __future__ import annotations
+
+from api.names import ANNOTATION_FETCH_KEY, ANNOTATION_SYNC_KEY, ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.view import (
+    Json,
+    adapter_mode,
+    condition,
+    dig,
+    generation_of,
+    integer,
+    items,
+    name_of,
+    paused,
+    terminating,
+    text,
+    uid_of,
+    uses_adapters,
+)
+from app.plugin.chain import Link, State, broken, from_error, look_claim, look_events, look_job
+from app.plugin.output import size
+from app.plugin.reasons import CONDITIONS
+from app.plugin.snapshot import Snapshot
+from reconcile.objects import parse_timestamp
+from rules.resolve import Missing, Resolved, Unknown
+
+# -- service, profile, feature --------------------------------------------------------------------------------------
+
+_FEATURE = frozenset({"FeatureMissing", "FeatureScaleOnly"})
+_OF_SOURCES = frozenset({"ModelSourcesAmbiguous"})
+
+
+def _service(seen: Snapshot) -> Link:
+    service = seen.service
+    if terminating(service):
+        return broken("service", "ServiceTerminating", f'AIMService "{seen.name}" is being deleted')
+    if paused(service):
+        return broken(
+            "service",
+            "ReconciliationPaused",
+            "reconciliation of the service is paused by annotation",
+            f"kubectl annotate aimservice -n {seen.namespace} {seen.name} aim.eai.amd.com/reconciliation-paused-",
+        )
+    for error in seen.errors:
+        if error.reason not in _FEATURE | _OF_SOURCES and not error.path.startswith("spec.adapters["):
+            return from_error("service", error)
+    if (silent := _controller(seen)) is not None:
+        return silent
+    return Link("service", "ok", f"generation {generation_of(service)} is valid and handled by the controller")
+
+
+def _controller(seen: Snapshot) -> Link | None:
+    handled = integer(seen.service, "status", "observedGeneration") or 0
+    if seen.leases is not None and not any(_held(lease, seen) for lease in seen.leases):
+        return broken(
+            "service", "ControllerSilent", "no aim-adapters controller holds its lease: nothing is done for any service"
+        )
+    if handled < generation_of(seen.service):
+        says = f"generation {generation_of(seen.service)} is stored, the controller handled {handled or 'none'} so far"
+        return broken("service", "ControllerBehind", says, state="waiting")
+    return None
+
+
+def _held(lease: Json, seen: Snapshot) -> bool:
+    renewed = parse_timestamp(dig(lease, "spec", "renewTime"))
+    seconds = integer(lease, "spec", "leaseDurationSeconds") or 15
+    holder = text(lease, "spec", "holderIdentity")
+    return bool(holder) and renewed is not None and (seen.now - renewed).total_seconds() <= 2 * seconds
+
+
+def _profile(seen: Snapshot) -> Link:
+    pipeline = seen.facts.pipeline
+    for error in seen.errors:
+        if error.reason in _OF_SOURCES:
+            return from_error("profile", error)
+    references = (
+        [("profile", pipeline.profile)]
+        if pipeline.kind == "profile"
+        else [("model", pipeline.model), ("template", pipeline.template)]
+    )
+    for word, found in references:
+        if isinstance(found, Missing):
+            kinds = " or ".join(kind.kind for kind in found.kinds)
+            says = f'spec.{word} names "{found.name}", but there is no {kinds} of that name'
+            return broken(
+                word,
+                "ReferenceNotFound",
+                says,
+                f"apply it, or correct spec.{word}.name",
+                f"kubectl get {word_kinds(found)} -A",
+            )
+        if isinstance(found, Unknown):
+            return broken(
+                word,
+                "ReferenceUnreadable",
+                f'"{found.name}" could not be read: you have no right to',
+                "ask for the right to read it",
+                state="waiting",
+            )
+    if pipeline.kind == "profile" and not pipeline.sources:
+        return broken(
+            "profile", "NoModelSources", f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing'
+        )
+    if pipeline.kind == "template":
+        return _template(seen)
+    return Link("profile", "ok", f"{_names(pipeline.profile)}")
+
+
+def word_kinds(found: Missing) -> str:
+    """The kinds of a missing reference as kubectl takes them."""
+    return ",".join(kind.plural for kind in found.kinds)
+
+
+def _template(seen: Snapshot) -> Link:
+    pipeline = seen.facts.pipeline
+    if pipeline.template is None and len(pipeline.fitting) > 1:
+        names = ", ".join(name_of(one) for one in pipeline.fitting)
+        return broken(
+            "template",
+            "TemplateAmbiguous",
+            f"several templates fit the model: {names}",
+            "set spec.template.name to one of them",
+        )
+    if pipeline.template is None and pipeline.image is None:
+        return broken("template", "TemplateNotFound", "neither a template nor an image is found for spec.model")
+    return Link("template", "ok", _names(pipeline.template) if pipeline.template else f"image {pipeline.image}")
+
+
+def _names(found: object) -> str:
+    return f'{found.kind.kind} "{found.name}"' if isinstance(found, Resolved) else "-"
+
+
+def _feature(seen: Snapshot) -> Link:
+    for error in seen.errors:
+        if error.reason in _FEATURE:
+            return from_error("feature", error)
+    if not uses_adapters(seen.service):
+        return Link("feature", "ok", "no adapters: not needed")
+    if seen.facts.pipeline.kind == "template":
+        return Link("feature", "ok", "the template pipeline is not gated; the image's own profile decides")
+    return Link("feature", "ok", f'the effective profile has "{seen.facts.feature}"')
+
+
+# -- cache, base, disk, subtree -------------------------------------------------------------------------------------
+
+
+def _cache(seen: Snapshot) -> Link:
+    ready = condition(seen.service, "CacheReady")
+    if ready.get("reason") == "NothingToCache":
+        return Link("cache", "ok", "the image brings its own model")
+    if not seen.caches:
+        return broken(
+            "cache", "CreatingCaches", "no cache for the profile exists yet", state="waiting", look=look_events(seen)
+        )
+    cache = seen.caches[0]
+    entry = condition(cache, "ArtifactsReady")
+    reason, message = text(entry, "reason") or "", text(entry, "message") or ""
+    if reason in ("NoCaches", "ArtifactTerminating"):
+        state: State = "broken" if reason == "NoCaches" else "waiting"
+        return broken("cache", reason, f'cache "{name_of(cache)}": {message}', state=state)
+    if not dig(cache, "status", "artifacts") and not seen.base:
+        return broken(
+            "cache",
+            reason or "CreatingCaches",
+            f'cache "{name_of(cache)}" holds no artifact yet: {message}'.rstrip(": "),
+            state="waiting",
+        )
+    return Link("cache", "ok", f'{text(cache, "kind") or "cache"} "{name_of(cache)}"')
+
+
+_WAITING_BASE = frozenset({"MeasuringSource", "Downloading", "Pending", ""})
+_CLAIM_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed"})
+
+
+def _base(seen: Snapshot) -> Link:
+    base = seen.base
+    if not base:
+        if condition(seen.service, "CacheReady").get("reason") == "NothingToCache":
+            return Link("base", "ok", "none: the image brings its own model")
+        return broken("base", "CreatingCaches", "no base artifact for the profile's source exists yet", state="waiting")
+    look = f"kubectl describe aimartifact -n {seen.namespace} {name_of(base)}"
+    if text(base, "status", "status") == "Ready":
+        return Link(
+            "base",
+            "ok",
+            f'AIMArtifact "{name_of(base)}" is ready ({text(base, "status", "displaySize") or "size unknown"})',
+        )
+    storage = condition(base, "CacheStorageReady")
+    if storage.get("reason") in _CLAIM_TROUBLE:
+        return broken(
+            "base",
+            str(storage["reason"]),
+            f'base "{name_of(base)}": {storage.get("message")}',
+            look=look_claim(seen, "persistentVolumeClaim"),
+        )
+    ready = condition(base, "Ready")
+    reason, message = text(ready, "reason") or "", text(ready, "message") or "not ready yet"
+    for job in seen.jobs_of(ROLE_FETCH, base, ANNOTATION_FETCH_KEY):
+        if job.blocked_by and not job.finished:
+            return broken(
+                "base",
+                "DownloadBlocked",
+                f'the download of base "{name_of(base)}" cannot start: {job.blocked_by}',
+                look=look_job(seen, job.name),
+            )
+    percent = integer(base, "status", "progress", "percentage")
+    progress = (
+        f", {percent} % of {size(integer(base, 'status', 'progress', 'totalBytes'))}" if percent is not None else ""
+    )
+    if reason in _WAITING_BASE:
+        return broken(
+            "base", reason or "Pending", f'base "{name_of(base)}": {message}{progress}', state="waiting", look=look
+        )
+    return broken("base", reason, f'base "{name_of(base)}": {reason}: {message}', look=look)
+
+
+def _disk(seen: Snapshot) -> Link:
+    if not uses_adapters(seen.service):
+        return Link("disk", "ok", "no adapters: not needed")
+    base, claim = seen.base, seen.disk_claim_name
+    if not claim:
+        asked = dig(base, "spec", "adapterDisk") is not None or any(
+            dig(cache, "spec", "requiresAdapterDisk") is True for cache in seen.caches
+        )
+        says = f'base "{name_of(base)}" has no adapter disk yet'
+        if not asked:
+            says += ", and neither its spec nor a cache asks for one"
+        return broken(
+            "disk",
+            "ParentLacksAdapterDisk",
+            says,
+            state="waiting" if asked else "broken",
+            look=f"kubectl describe aimartifact -n {seen.namespace} {name_of(base)}",
+        )
+    ready = condition(base, "AdapterDiskReady")
+    look = look_claim(seen, "adapterPersistentVolumeClaim")
+    if ready.get("reason") in _CLAIM_TROUBLE:
+        return broken("disk", str(ready["reason"]), f"adapter disk: {ready.get('message')}", look=look)
+    found = seen.claims.get(claim)
+    if found is None:
+        if "PersistentVolumeClaim" in seen.unreadable:
+            return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
+        return broken(
+            "disk",
+            "DiskNotBound",
+            f'the adapter disk\'s claim "{claim}" does not exist',
+            "the controller makes it again; look at its log if it stays away",
+        )
+    if terminating(found):
+        return broken(
+            "disk",
+            "DiskNotBound",
+            f'the adapter disk\'s claim "{claim}" is being deleted',
+            "wait until no pod uses it; a new one follows",
+            look,
+        )
+    phase = text(found, "status", "phase") or "Pending"
+    if phase == "Lost":
+        return broken(
+            "disk",
+            "DiskNotBound",
+            f'the adapter disk\'s claim "{claim}" has lost its volume',
+            "delete the claim: a new disk is made and staged again",
+            look,
+        )
+    capacity = (
+        text(found, "status", "capacity", "storage") or text(found, "spec", "resources", "requests", "storage") or ""
+    )
+    return Link("disk", "ok", f'claim "{claim}" {capacity} is {phase}')
+
+
+def _subtree(seen: Snapshot) -> Link:
+    if not uses_adapters(seen.service):
+        return Link("subtree", "ok", "no adapters: not needed")
+    status = seen.service.get("status") or {}
+    claim = seen.claims.get(seen.disk_claim_name)
+    recorded = text(status, "adapterDiskPersistentVolumeClaimUid")
+    jobs = seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service, ANNOTATION_SYNC_KEY)
+    job = jobs[-1] if jobs else None
+    done = bool(recorded) and (claim is None or uid_of(claim) == recorded)
+    if job is not None and job.phase == "failed":
+        reason = job.result.reason if job.result else "JobFailed"
+        message = job.result.message if job.result else "the subtree-sync Job failed"
+        says = f"the directory cannot be brought in line: {reason}: {message}"
+        return broken("subtree", reason, says, look=look_job(seen, job.name))
+    if job is not None and job.blocked_by:
+        return broken(
+            "subtree",
+            "StagingBlocked",
+            f"the subtree-sync Job cannot start: {job.blocked_by}",
+            look=look_job(seen, job.name),
+        )
+    if not done:
+        says = "the service's directory on the adapter disk is being created"
+        return broken(
+            "subtree",
+            "AdapterSubtreeProvisioning",
+            says,
+            state="waiting",
+            look=look_job(seen, job.name) if job else look_events(seen),
+        )
+    return Link("subtree", "ok", f"directory {uid_of(seen.service)} is on the disk")
+
+
+_STARTING = frozenset({"Creating", "Starting"})
+
+
+def server(seen: Snapshot) -> Link:
+    ready = condition(seen.service, "InferenceServiceReady")
+    reason, message = text(ready, "reason") or "", text(ready, "message") or ""
+    if ready.get("status") == "True":
+        replicas = text(seen.service, "status", "runtime", "replicas") or "?"
+        return Link("server", "ok", f'InferenceService "{seen.isvc_name}" is ready, {replicas} replicas')
+    if (stuck := _stuck_pod(seen)) is not None:
+        return stuck
+    if reason == "Gated":
+        head, _, rest = message.partition(": ")
+        known = head if head in CONDITIONS else "Gated"
+        words = f"no InferenceService yet: {rest or message}"
+        if adapter_mode(seen.service) == "static" and head == "AdaptersStaging":
+            return broken("server", known, words, "mend or remove the adapters that are named", state="waiting")
+        return broken("server", known, words, state="waiting")
+    look = f"kubectl get inferenceservice,deployment,pods -n {seen.namespace} -l aim.eai.amd.com/service={seen.name}"
+    if reason in _STARTING or not reason:
+        return broken(
+            "server",
+            reason or "Creating",
+            message or "the InferenceService is being created",
+            state="waiting",
+            look=look,
+        )
+    return broken("server", reason, f"the server is not ready: {reason}: {message}", look=look)
+
+
+def _stuck_pod(seen: Snapshot) -> Link | None:
+    for pod in sorted(seen.predictor_pods, key=name_of):
+        look = f"kubectl describe pod -n {seen.namespace} {name_of(pod)}"
+        for entry in items(pod, "status", "conditions"):
+            if dig(entry, "type") == "PodScheduled" and dig(entry, "status") == "False":
+                return broken(
+                    "server",
+                    "PodPending",
+                    f"pod {name_of(pod)} is not scheduled: {text(entry, 'message') or text(entry, 'reason')}",
+                    "make room for it, or ask for less",
+                    look,
+                )
+        for status in items(pod, "status", "containerStatuses"):
+            reason = text(status, "state", "waiting", "reason") or ""
+            if reason and reason not in ("ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
+                message = text(status, "state", "waiting", "message") or ""
+                says = f"pod {name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
+                return broken(
+                    "server", "PodPending", says, "correct the image, its pull secret, or what the message names", look
+                )
+            if reason == "CrashLoopBackOff":
+                code = dig(status, "lastState", "terminated", "exitCode")
+                says = f"pod {name_of(pod)} ends again and again" + (
+                    f", last exit code {code}" if code is not None else ""
+                )
+                return broken(
+                    "server", reason, says, look=f"kubectl logs -n {seen.namespace} {name_of(pod)} --previous"
+                )
+    return None
+
+
+OF_SERVICE = (_service, _profile, _feature, _cache, _base, _disk, _subtree)
