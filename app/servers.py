@@ -33,10 +33,11 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CONNECTIONS = Gauge("aim_adapters_server_connections", "Open connections.", ["server"])
 REFUSED = Counter(
     "aim_adapters_server_refused_total",
-    "Connections and requests turned away: too many connections, too many reviews in work, too slow.",
+    "Connections and requests turned away: too many connections, too many reviews in work, too slow, too long a head.",
     ["server", "reason"],
 )
 RETRY_AFTER_SECONDS = 1
+MAX_HEAD_BYTES = 64 * 1024  # of a request line and headers; bodies are bounded by who reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._patience: asyncio.TimerHandle | None = None
         self._idle_between = False
+        self._in_head, self._head_bytes = True, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the clock running: a client that says nothing is slow too."""
@@ -83,10 +85,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._idle_between = False
             self._start_patience()
         super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._turn_away("head")
 
     def on_headers_complete(self) -> None:
         """The last answer on a connection says that it is the last."""
         super().on_headers_complete()
+        self._in_head = False
         if self.draining():
             self.cycle.keep_alive = False
 
@@ -100,6 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._stop_patience()
         self._idle_between = True
+        self._in_head, self._head_bytes = True, 0
 
     def _start_patience(self) -> None:
         self._stop_patience()

@@ -19,7 +19,7 @@ from reconcile import metrics
 from reconcile.cache import Json, Key, key_of
 from reconcile.errors import Terminal, Transient
 from reconcile.informer import Informer
-from reconcile.queue import WorkQueue
+from reconcile.queue import LARGEST_BACKOFF, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,8 @@ class Engine:
             again = await controller.reconcile(key)
         except Transient as error:
             self._failed(controller, error)
-            delay = queue.retry(key, at_least=error.retry_after or 0.0)
+            limit = LARGEST_BACKOFF if error.largest_backoff is None else error.largest_backoff
+            delay = queue.retry(key, at_least=error.retry_after or 0.0, at_most=limit)
             level = logging.INFO if queue.failures(key) == 1 else logging.DEBUG
             log.log(
                 level, "a pass is tried again", extra=_about(controller, key, error=str(error), seconds=round(delay, 1))

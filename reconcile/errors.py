@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+_SOON = 15.0  # seconds; trouble of the server, not of one object: when it is over, all keys should find out soon
 _TEXT_LIMIT = 2_000  # characters of a non-JSON error body that are worth keeping
 
 
@@ -18,6 +19,7 @@ class Transient(Exception):
     """Trying again later may succeed: the key goes back to the work queue with backoff."""
 
     retry_after: float | None = None  # seconds the other side asked us to wait; None: it did not say
+    largest_backoff: float | None = None  # seconds; None: the work queue's own limit
 
 
 class Terminal(Exception):
@@ -26,6 +28,8 @@ class Terminal(Exception):
 
 class NotLeading(Transient):
     """A write was held back because this process does not (or no longer) hold the lease."""
+
+    largest_backoff = _SOON
 
 
 class ApiError(Exception):
@@ -48,9 +52,13 @@ class ApiError(Exception):
 class Unreachable(ApiError, Transient):
     """No complete answer came: connection refused, cut, or timed out. A write may or may not have happened."""
 
+    largest_backoff = _SOON
+
 
 class ServerError(ApiError, Transient):
     """5xx, a webhook that could not be called included."""
+
+    largest_backoff = _SOON
 
 
 class TooManyRequests(ApiError, Transient):
@@ -59,6 +67,8 @@ class TooManyRequests(ApiError, Transient):
 
 class Unauthorized(ApiError, Transient):
     """401, also after the credentials were read again."""
+
+    largest_backoff = _SOON
 
 
 class Forbidden(ApiError, Transient):

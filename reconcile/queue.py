@@ -123,14 +123,14 @@ class QueueCore:
         self._due[key] = due
         heapq.heappush(self._heap, (due, key))
 
-    def retry(self, key: Key, now: float, *, at_least: float = 0.0) -> float:
+    def retry(self, key: Key, now: float, *, at_least: float = 0.0, at_most: float = LARGEST_BACKOFF) -> float:
         """Put a failed key back with exponential backoff and return the delay in seconds.
 
-        Args: `at_least`: what the other side asked for (Retry-After).
+        Args: `at_least`: what the other side asked for (Retry-After), which wins; `at_most`: before jitter.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay: float = min(LARGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(failures, 30)) * (1 + JITTER * self.jitter())
+        delay: float = min(at_most, FIRST_BACKOFF * 2 ** min(failures, 30)) * (1 + JITTER * self.jitter())
         delay = max(delay, at_least)
         self.add_after(key, delay, now)
         return delay
@@ -225,9 +225,9 @@ class WorkQueue:
         self._core.add_after(key, delay.total_seconds(), self._now())
         self._changed()
 
-    def retry(self, key: Key, *, at_least: float = 0.0) -> float:
+    def retry(self, key: Key, *, at_least: float = 0.0, at_most: float = LARGEST_BACKOFF) -> float:
         """Put a failed key back with backoff; returns the delay in seconds."""
-        delay = self._core.retry(key, self._now(), at_least=at_least)
+        delay = self._core.retry(key, self._now(), at_least=at_least, at_most=at_most)
         self._retries.inc()
         self._changed()
         return delay

@@ -115,6 +115,15 @@ async def test_a_client_that_is_too_slow_is_cut_off(sent: bytes) -> None:
         writer.close()
 
 
+async def test_an_endless_head_is_cut_off() -> None:
+    async with running(App(), Bounds()) as server:
+        reader, writer = await open_to(server)
+        await exchange(reader, writer)
+        writer.write(b"POST / HTTP/1.1\r\n" + b"X-Long: " + b"y" * 200_000)
+        assert await ended(reader, 5) < 3
+        writer.close()
+
+
 async def test_drops_of_a_body_do_not_buy_time() -> None:
     async with running(App(), Bounds(request_seconds=0.4)) as server:
         reader, writer = await open_to(server)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconcile.errors import ServerError, Unreachable
 from reconcile.queue import FIRST_BACKOFF, LARGEST_BACKOFF, QueueCore, WorkQueue
 
 A, B, C = ("ns", "a"), ("ns", "b"), ("ns", "c")
@@ -95,6 +96,12 @@ def test_backoff_doubles_is_bounded_and_is_forgotten_after_success() -> None:
     assert max(delays) == LARGEST_BACKOFF
     queue.forget(A)
     assert queue.retry(A, 0) == FIRST_BACKOFF
+
+
+def test_trouble_of_the_server_is_tried_again_soon() -> None:
+    queue = core()
+    assert max(queue.retry(A, 0, at_most=15) for _ in range(40)) == 15
+    assert Unreachable(0).largest_backoff == ServerError(503).largest_backoff == 15
 
 
 def test_backoff_honours_what_the_server_asked_for() -> None:
