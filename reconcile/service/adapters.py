@@ -413,7 +413,8 @@ class _Pass:
         """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
         seen = self.seen
         path = text(old, "adapterPath")
-        if path is None or not old.get("stageKey"):
+        tried = old.get("digest") or integer(old, "attempts") or old.get("state") == "Deleting"
+        if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
         if seen.mode == "static" and seen.pods:

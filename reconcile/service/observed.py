@@ -11,8 +11,10 @@ from api.jobs import Progress
 from api.view import EMPTY, Json, integer, mapping, terminating, text, uses_adapters
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
+from reconcile.service.live import live_wiring
 from reconcile.service.loading import ServerPod
 from reconcile.settings import ReconcileSettings
+from rules.rank import CeilingDecision, decide_ceiling
 from rules.seen import ServiceSeen
 
 ADAPTER_CONFIG_REASONS = frozenset(
@@ -111,6 +113,14 @@ class Observed:
     def status(self) -> Json:
         """The status as it was stored last."""
         return mapping(self.service, "status")
+
+    @property
+    def ceiling(self) -> CeilingDecision:
+        """The rank ceiling; where the status was lost, a running server still tells what the last valid one was."""
+        wiring = live_wiring(self.live)
+        if self.facts.reported_ceiling is not None or wiring is None:
+            return self.facts.ceiling
+        return decide_ceiling(self.service, self.facts.config, self.facts.artifacts, wiring.max_rank)
 
     @property
     def wanted_replicas(self) -> int | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -190,9 +192,15 @@ def render_profile_file(spec: Json) -> ProfileFile | None:
     return ProfileFile(
         folder=f"{PROFILES_FOLDER}/{aim_id}",
         name=f"{stem}.yaml",
-        content=yaml.safe_dump({key: value for key, value in content.items() if value is not None}, sort_keys=True),
+        content=_yaml(json.dumps({key: value for key, value in content.items() if value is not None}, sort_keys=True)),
         profile_id=f"custom/{aim_id}/{stem}",
     )
+
+
+@lru_cache(maxsize=4096)
+def _yaml(document: str) -> str:
+    """Return a JSON document as YAML for people; each is turned once, for a pass must not take milliseconds."""
+    return yaml.safe_dump(json.loads(document), sort_keys=True)
 
 
 def _kebab(args: Json) -> dict[str, Any]:

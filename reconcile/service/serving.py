@@ -90,7 +90,7 @@ def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gat
         return Gate("AdapterSubtreeProvisioning", provisioning(disk))
     if adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
         return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.declared)}")
-    if seen.facts.ceiling.value is None:
+    if seen.ceiling.value is None:
         return Gate("AdaptersStaging", "the rank ceiling is not known yet")
     return Gate()
 
@@ -151,7 +151,7 @@ def decide_bindings(
 def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
     """Return the adapter part as the spec wants it, None when it wants none or its parts are not known."""
     kept, service = live_wiring(seen.live), seen.service
-    rank = seen.facts.ceiling.value or (kept.max_rank if kept else None)
+    rank = seen.ceiling.value or (kept.max_rank if kept else None)
     if not disk.ready or rank is None or not (uses_adapters(service) or kept):
         return None
     return AdapterWiring(disk.claim, adapter_mode(service), rank)
@@ -183,7 +183,7 @@ def ceiling_in_force(seen: Observed) -> int | None:
     kept = live_wiring(seen.live)
     if kept is not None and seen.adapter_errors:
         return kept.max_rank
-    return seen.facts.ceiling.value
+    return seen.ceiling.value
 
 
 # -- apply ----------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
 def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
     pods = integer(seen.deployment, "status", "replicas") or 0
     rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
-    why = f" ({seen.facts.ceiling.origin})" if rank and seen.facts.ceiling.origin else ""
+    why = f" ({seen.ceiling.origin})" if rank and seen.ceiling.origin else ""
     message = f"{pods} pods are replaced: {', '.join(causes)}{why}"
     return EventNote("Normal", "AdapterMaxRankChanged" if rank else "PredictorChanged", message)
 

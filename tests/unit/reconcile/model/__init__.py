@@ -1,0 +1,1 @@
+"""A small world in memory: what the decisions do to it, whatever users, Jobs and pods do meanwhile."""

@@ -1,0 +1,276 @@
+"""The controllers over the world in memory: each observes as its shell does, decides, and is carried out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from api.jobs import Progress
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_PROFILE,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    INFERENCE_SERVICE,
+    JOB,
+    PERSISTENT_VOLUME_CLAIM,
+    Kind,
+)
+from api.names import (
+    ANNOTATION_FETCH_KEY,
+    ANNOTATION_REAP_KEY,
+    ANNOTATION_STAGE_KEY,
+    ANNOTATION_SYNC_KEY,
+    LABEL_ROLE,
+    ROLE_FETCH,
+    ROLE_REAPER,
+    ROLE_STAGING,
+    ROLE_SUBTREE_SYNC,
+    inference_service_name,
+)
+from api.view import Json, dig, integer, is_adapter, items, name_of, parent_artifact, text, uid_of
+from reconcile.artifact import decide as artifact
+from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
+from reconcile.caches import decide as caches
+from reconcile.decision import Decision
+from reconcile.jobs import JobState, read_job
+from reconcile.objects import timestamp
+from reconcile.service import decide as service
+from reconcile.settings import ReconcileSettings
+from rules.examples import NAMESPACE
+from rules.resolve import resolve_runtime_config
+from rules.service import see_service
+from rules.validate import judge_stored
+from tests.unit.reconcile.model.machinery import Machinery
+from tests.unit.reconcile.model.store import Store
+
+RECONCILED = (AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE)
+
+
+class Cluster:
+    """Passes over objects. `on_decision` sees every decision before it is carried out."""
+
+    def __init__(self, store: Store, machinery: Machinery, settings: ReconcileSettings) -> None:
+        self.store, self.machinery, self.settings = store, machinery, settings
+        self.rechecks: list[timedelta] = []
+        self.events: list[str] = []
+        self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
+
+    def keys(self) -> list[tuple[Kind, str]]:
+        return [(kind, name_of(obj)) for kind in RECONCILED for obj in self.store.all(kind)]
+
+    def decide(self, kind: Kind, name: str) -> tuple[dict[str, Any], Decision] | None:
+        obj = self.store.get(kind, name)
+        if obj is None:
+            return None
+        observe = {AIM_ARTIFACT: self._artifact, AIM_PROFILE_CACHE: self._cache, AIM_SERVICE: self._service}[kind]
+        return obj, observe(obj)
+
+    def reconcile(self, kind: Kind, name: str, *, steps: int | None = None) -> bool:
+        """Make a pass; `steps`: crash after so many writes. Returns whether something was written."""
+        decided = self.decide(kind, name)
+        return self.carry_out(kind, *decided, steps=steps) if decided is not None else False
+
+    def carry_out(self, kind: Kind, obj: dict[str, Any], decision: Decision, *, steps: int | None = None) -> bool:
+        before = len(self.store.writes)
+        now = timestamp(self.machinery.now)
+        left = steps if steps is not None else 1 << 30
+        for wanted_kind, wanted in decision.apply:
+            if left <= 0:
+                return True
+            left -= self.store.apply(wanted_kind, wanted, now)
+        for wanted_kind, wanted in decision.create:
+            if left <= 0:
+                return True
+            left -= self.store.create(wanted_kind, wanted, now)
+        if left <= 0:
+            return True
+        left -= self.store.store_status(kind, obj, decision.status)
+        for deletion in decision.delete:
+            if left <= 0:
+                return True
+            if self.store.delete(deletion.kind, deletion.name, deletion.uid):
+                self.store.writes.append(f"delete {deletion.kind.kind} {deletion.name}")
+                left -= 1
+        self.events += [f"{name_of(obj)}: {event.reason}: {event.message}" for event in decision.events]
+        if decision.sweep and left > 0:
+            self._sweep(obj, decision)
+        if decision.recheck_after is not None:
+            self.rechecks.append(decision.recheck_after)
+        return len(self.store.writes) > before
+
+    def _sweep(self, obj: Json, decision: Decision) -> None:
+        job = render_reaper_job(
+            obj,
+            disk_claim_name(obj),
+            self.machinery.live_services(),
+            self.machinery.now,
+            dry_run=decision.sweep == "dry-run",
+            settings=self.settings,
+            world=decision.sweep_world,
+        )
+        self.store.create(JOB, job, timestamp(self.machinery.now))
+
+    # -- observations -----------------------------------------------------------------------------------------------
+
+    def _jobs(self, owner: Json, role: str, key: str) -> tuple[JobState, ...]:
+        return tuple(
+            read_job(job, self.machinery.job_pods.get(uid_of(job), ()), key)
+            for job in self.store.owned(JOB, owner)
+            if text(job, "metadata", "labels", LABEL_ROLE) == role
+        )
+
+    def _artifact(self, obj: Json) -> Decision:
+        world, store = self.store.world(), self.store
+        errors = tuple(judge_stored(AIM_ARTIFACT, obj, world).errors)
+        config = resolve_runtime_config(world, NAMESPACE, text(obj, "spec", "runtimeConfigName") or "default")
+        if is_adapter(obj):
+            parent = store.get(AIM_ARTIFACT, parent_artifact(obj))
+            return artifact.decide(
+                artifact.Observed(obj, self.machinery.now, self.settings, config, errors=errors, parent=parent)
+            )
+        holding = [cache for cache in store.all(AIM_PROFILE_CACHE) if name_of(obj) in caches.artifact_names(cache)]
+        disk = store.get(PERSISTENT_VOLUME_CLAIM, disk_claim_name(obj))
+        return artifact.decide(
+            artifact.Observed(
+                obj,
+                self.machinery.now,
+                self.settings,
+                config,
+                errors=errors,
+                claim=store.get(PERSISTENT_VOLUME_CLAIM, cache_claim_name(obj)),
+                disk_claim=disk,
+                disk_wanted=dig(obj, "spec", "adapterDisk") is not None
+                or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in holding),
+                fetches=self._jobs(obj, ROLE_FETCH, ANNOTATION_FETCH_KEY),
+                reap_jobs=self._jobs(obj, ROLE_REAPER, ANNOTATION_REAP_KEY),
+                users=self._users(disk),
+            )
+        )
+
+    def _users(self, disk: Json | None) -> tuple[tuple[str, int], ...]:
+        found = [
+            obj
+            for obj in self.store.all(AIM_SERVICE)
+            if disk is not None and text(obj, "status", "adapterDiskPersistentVolumeClaimUid") == uid_of(disk)
+        ]
+        return tuple(
+            (uid_of(obj), sum(integer(entry, "attempts") or 0 for entry in items(obj, "status", "adapters")))
+            for obj in found
+        )
+
+    def _cache(self, obj: Json) -> Decision:
+        name = text(obj, "spec", "profileName")
+        kind = AIM_CLUSTER_PROFILE if text(obj, "spec", "profileScope") == "Cluster" else AIM_PROFILE
+        profile = self.store.get(kind, name)
+        sources = items(profile, "spec", "modelSources") if profile is not None else None
+        world = self.store.world()
+        found = {
+            uri: world.artifacts_by_source(NAMESPACE, uri)
+            for source in sources or ()
+            if (uri := text(source, "sourceUri"))
+        }
+        return caches.decide(
+            caches.Observed(obj, AIM_PROFILE_CACHE, self.machinery.now, f'{kind.kind} "{name}"', sources, found)
+        )
+
+    def _service(self, obj: Json) -> Decision:
+        return service.decide(self.observe_service(obj))
+
+    def observe_service(self, obj: Json) -> service.Observed:
+        store, machinery = self.store, self.machinery
+        facts = see_service(obj, store.world())
+        isvc = store.get(INFERENCE_SERVICE, inference_service_name(name_of(obj), NAMESPACE))
+        origin = service.cache_origin(facts)
+        claim = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
+        stage_jobs = self._jobs(obj, ROLE_STAGING, ANNOTATION_STAGE_KEY)
+        return service.Observed(
+            facts,
+            machinery.now,
+            self.settings,
+            errors=tuple(judge_stored(AIM_SERVICE, obj, store.world()).errors),
+            caches=tuple(
+                cache
+                for cache in store.all(AIM_PROFILE_CACHE)
+                if origin is not None and text(cache, "spec", "profileName") == origin.name
+            ),
+            disk_claim=store.get(PERSISTENT_VOLUME_CLAIM, claim),
+            sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
+            stage_jobs=stage_jobs,
+            progress={
+                job.uid: Progress(downloadedBytes=1, totalBytes=2, percentage=50)
+                for job in stage_jobs
+                if job.phase == "running"
+            },
+            isvc=isvc,
+            deployment=store.get(DEPLOYMENT, f"{name_of(isvc)}-predictor") if isvc else None,
+            pods=machinery.server_pods(isvc),
+            config_maps=tuple(store.owned(CONFIG_MAP, obj)),
+        )
+
+    # -- convergence ------------------------------------------------------------------------------------------------
+
+    def pass_over_all(self) -> bool:
+        """One pass over each object; returns whether anything was written."""
+        wrote = False
+        for kind, name in self.keys():
+            key = (kind.kind, name, self.store.version, self.machinery.now)
+            if key in self._at_rest:  # a pass over the very same world would do nothing again
+                self.rechecks += self._at_rest[key]
+                continue
+            known = len(self.rechecks)
+            wrote = self.reconcile(kind, name) or wrote
+            if key[2] == self.store.version:
+                self._at_rest[key] = self.rechecks[known:]
+        return wrote
+
+    def settle(self, *, rounds: int = 120, waits: int = 14) -> None:
+        """Let everything that is on its way happen, without faults, until nothing moves any more.
+
+        What fails for good is tried again for ever: after so many waits in which only that happened it counts as rest.
+        Raises: AssertionError when it does not come to rest.
+        """
+        same, before = 0, ""
+        for _ in range(rounds):
+            self._work_off()
+            picture = self._picture()
+            same = same + 1 if picture == before else 0
+            before = picture
+            wait = min((wait for wait in self.rechecks if wait < timedelta(hours=2)), default=None)
+            if wait is None or same >= waits:
+                return
+            self.machinery.now += wait
+        raise AssertionError(f"it does not settle: {self.store.writes[-12:]}")
+
+    def _work_off(self) -> None:
+        """Run Jobs and pods and passes until there is nothing to do at this moment."""
+        for _ in range(40):
+            version = self.store.version
+            self.rechecks.clear()
+            for job in self.machinery.waiting_jobs():
+                self.machinery.run(job, "ok")
+            self.machinery.tick()
+            for _ in range(20):
+                if not self.pass_over_all():
+                    break
+            else:
+                raise AssertionError(f"it never rests: {self.store.writes[-12:]}")
+            if self.store.version == version:
+                return
+        raise AssertionError(f"always something to do: {self.store.writes[-12:]}")
+
+    def _picture(self) -> str:
+        """All states, without times and numbers."""
+        words = []
+        for kind in RECONCILED:
+            for obj in self.store.all(kind):
+                adapters = [(entry["name"], entry["state"]) for entry in items(obj, "status", "adapters")]
+                words.append((name_of(obj), text(obj, "status", "status"), adapters, self._folders()))
+        return repr(words)
+
+    def _folders(self) -> str:
+        disks = self.machinery.disks.values()
+        return repr([sorted(folder.live.items()) for disk in disks for folder in disk.values()])

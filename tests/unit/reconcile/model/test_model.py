@@ -1,0 +1,234 @@
+"""After any walk: at rest, true, and the same as what a controller without any memory arrives at.
+
+`AIM_WALKS=5000 pytest tests/unit/reconcile/model` takes more of them, `AIM_WALK_SEED=17` repeats one.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from typing import Any
+
+import pytest
+
+from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, INFERENCE_SERVICE
+from api.names import inference_service_name, stage_key
+from api.view import Json, adapter_path, adapter_refs, items, name_of, source_uri, text, uid_of
+from reconcile.service.loading import ON_DISK
+from rules.examples import NAMESPACE
+from rules.service import see_service
+from tests.unit.reconcile.model.walk import Walk
+
+WALKS = int(os.environ.get("AIM_WALKS", "500"))
+BATCH = 25
+STEPS = 36
+FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+SEEDS = [int(os.environ["AIM_WALK_SEED"])] if "AIM_WALK_SEED" in os.environ else None
+BATCHES = (
+    [SEEDS]
+    if SEEDS
+    else [range(FIRST_SEED + first, FIRST_SEED + min(first + BATCH, WALKS)) for first in range(0, WALKS, BATCH)]
+)
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"seed-{seeds[0]}")
+def test_walks(seeds: Any) -> None:
+    print(f"walks from seed {seeds[0]}, {len(seeds)} of them, {STEPS} steps each")  # noqa: T201 - said on failure
+    for seed in seeds:
+        walk = Walk(seed)
+        try:
+            _walk(walk, seed)
+        except Exception as error:
+            tail = "\n".join(walk.log[-60:])
+            raise AssertionError(f"seed {seed}: {error}\n{tail}") from error
+
+
+def _walk(walk: Walk, seed: int) -> None:
+    guard = RollGuard(walk)
+    for _ in range(STEPS):
+        walk.step()
+        guard.check()
+        check_nothing_false(walk)
+    walk.settle()
+    guard.check()
+    check_second_pass(walk)
+    check_end_state(walk)
+    if seed % 3 == 0:  # costs as much as the walk itself
+        check_without_memory(walk)
+
+
+class RollGuard:
+    """No pod template changes without an event that says why, and none for a changed list of a dynamic service."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.templates: dict[str, Json] = {}
+        self.told = 0
+
+    def check(self) -> None:
+        events = self.walk.cluster.events[self.told :]
+        self.told = len(self.walk.cluster.events)
+        for isvc in self.walk.store.all(INFERENCE_SERVICE):
+            template = {k: v for k, v in isvc["spec"]["predictor"].items() if k not in _SCALE}
+            before = self.templates.get(uid_of(isvc))
+            self.templates[uid_of(isvc)] = copy.deepcopy(template)
+            if before is None or before == template:
+                continue
+            owner = isvc["metadata"]["ownerReferences"][0]["name"]
+            told = any(event.startswith(f"{owner}: ") and _is_a_cause(event) for event in events)
+            crashed = any("crash after" in line and "None" not in line for line in self.walk.log[-1:])
+            assert told or crashed, f"pods of {owner} roll without a word: {before} → {template}"
+            assert _reasons(before, template) <= _REASONS, f"unexpected: {_reasons(before, template)}"
+
+
+_SCALE = ("minReplicas", "maxReplicas", "deploymentStrategy")
+_REASONS = {"env X", "env AIM_ADAPTER_MAX_RANK", "resources", "volumes", "volumeMounts", "env AIM_ADAPTERS"}
+
+
+def _is_a_cause(event: str) -> bool:
+    return ": PredictorChanged: " in event or ": AdapterMaxRankChanged: " in event
+
+
+def _reasons(before: Json, after: Json) -> set[str]:
+    found = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} - {"containers"}
+    old, new = before["containers"][0], after["containers"][0]
+    found |= {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} - {"env"}
+    was, now = ({entry["name"]: entry for entry in side["env"]} for side in (old, new))
+    changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
+    if "AIM_ADAPTER_SOURCE" in changed:  # the whole adapter part came: the first adapters of a static service
+        changed = {name for name in changed if not name.startswith("AIM_ADAPTER_")} | {"AIM_ADAPTERS"}
+    return found | {f"env {name}" for name in changed}
+
+
+def check_nothing_false(walk: Walk) -> None:
+    """What the stored status calls staged is there, at every moment (as long as its disk is)."""
+    for service in walk.store.all(AIM_SERVICE):
+        declared = {ref.name for ref in adapter_refs(service)}
+        for entry in items(service, "status", "adapters"):
+            if entry["state"] in ON_DISK and entry["name"] in declared:
+                assert _bytes(walk, service, entry), f"{name_of(service)}/{entry['name']} is {entry['state']}, no bytes"
+
+
+def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
+    disk = walk.machinery.disks.get(service["status"].get("adapterDiskPersistentVolumeClaimUid", ""))
+    if disk is None:
+        return True  # the disk went with its base
+    folder = disk.get(uid_of(service))
+    return folder is not None and entry["adapterPath"] in folder.live
+
+
+def check_second_pass(walk: Walk) -> None:
+    walk.store.writes.clear()
+    walk.cluster.events.clear()
+    for kind, name in walk.cluster.keys():
+        walk.cluster.reconcile(kind, name)
+    assert walk.store.writes == []
+    assert walk.cluster.events == []
+
+
+def check_end_state(walk: Walk) -> None:
+    """Declared and valid adapters are on the disk, with the bytes of their present source; nothing else is."""
+    world = walk.store.world()
+    for service in walk.store.all(AIM_SERVICE):
+        facts = see_service(service, world)
+        status = service["status"]
+        entries = {entry["name"]: entry for entry in items(service, "status", "adapters")}
+        invalid = {found.ref.name for found in facts.adapter_findings}
+        claim_uid = status.get("adapterDiskPersistentVolumeClaimUid", "")
+        folder = walk.machinery.disks.get(claim_uid, {}).get(uid_of(service))
+        for ref in adapter_refs(service):
+            artifact = walk.store.get(AIM_ARTIFACT, ref.name)
+            entry = entries[ref.name]
+            if artifact is None:
+                assert entry.get("lastError", "").startswith("AdapterArtifactNotFound"), entry
+                continue
+            if ref.name in invalid:
+                assert entry["state"] == "Failed", entry
+                continue
+            rank = walk.machinery.sources[source_uri(artifact)].rank
+            if rank > status["adapterMaxRank"]:
+                assert entry["state"] == "Failed", entry
+                assert "AdapterRankExceedsCeiling" in entry["lastError"]
+                continue
+            assert entry["state"] in ON_DISK, entry
+            assert folder is not None
+            path = adapter_path(artifact)
+            assert path in folder.live
+            key = stage_key(uid_of(artifact), source_uri(artifact), uid_of(service), path, claim_uid)
+            assert folder.done[path] == key
+        declared = {adapter_path(walk.store.get(AIM_ARTIFACT, ref.name), ref.name) for ref in adapter_refs(service)}
+        if folder is not None:
+            assert set(folder.live) <= declared, f"{sorted(folder.live)} but declared {sorted(declared)}"
+        assert not [entry for entry in entries.values() if entry["state"] == "Deleting"], entries
+        _check_served(walk, service)
+
+
+def _check_served(walk: Walk, service: Json) -> None:
+    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+    ready = next(entry for entry in service["status"]["conditions"] if entry["type"] == "Ready")
+    if isvc is None:
+        assert ready["status"] == "False"
+        assert service["status"]["status"] in ("Pending", "Failed"), service["status"]
+        return
+    pods = walk.machinery.server_pods(isvc)
+    assert (ready["status"] == "True") == bool(pods), (ready, pods)
+    assert isvc["spec"]["predictor"]["minReplicas"] == service["spec"].get("replicas", 1)
+
+
+def check_without_memory(walk: Walk) -> None:
+    """Wipe every status: the same state comes back, no pod is replaced for it and nothing is downloaded again.
+
+    Services whose ceiling is held by what was reported before (an artifact is missing, a lower one is not valid) are
+    compared by their pods alone: without a running server only the status remembers such a ceiling.
+    """
+    world = walk.store.world()
+    held = set()
+    for service in walk.store.all(AIM_SERVICE):
+        ceiling = see_service(service, world).ceiling
+        if ceiling.unresolved or ceiling.invalid_because or ceiling.deferred:
+            held.add(name_of(service))
+    before, templates, bytes_before = _picture(walk, held), _templates(walk), _bytes_on_disks(walk)
+    for kind in (AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE):
+        for obj in walk.store.all(kind):
+            walk.store.set_status(kind, name_of(obj), {})
+    walk.settle()
+    assert _picture(walk, held) == before
+    assert _templates(walk) == templates
+    if not held:
+        assert _bytes_on_disks(walk) == bytes_before
+
+
+def _bytes_on_disks(walk: Walk) -> dict[str, Any]:
+    return {
+        claim: {uid: (dict(folder.live), dict(folder.done)) for uid, folder in disk.items()}
+        for claim, disk in walk.machinery.disks.items()
+    }
+
+
+def _templates(walk: Walk) -> dict[str, Any]:
+    return {uid_of(isvc): copy.deepcopy(isvc["spec"]) for isvc in walk.store.all(INFERENCE_SERVICE)}
+
+
+def _picture(walk: Walk, left_out: set[str]) -> dict[str, Any]:
+    """What the statuses say, without times and numbers of attempts."""
+    picture: dict[str, Any] = {}
+    for service in walk.store.all(AIM_SERVICE):
+        if name_of(service) in left_out:
+            continue
+        status = service["status"]
+        picture[name_of(service)] = {
+            "status": status["status"],
+            "maxRank": status.get("adapterMaxRank"),
+            "sync": status.get("adapterSubtreeSyncKey"),
+            "conditions": [(c["type"], c["status"], c["reason"]) for c in status["conditions"]],
+            "adapters": [(e["name"], e["state"], e.get("stageKey"), _reason(e)) for e in status.get("adapters", [])],
+        }
+    for artifact in walk.store.all(AIM_ARTIFACT):
+        status = artifact["status"]
+        picture[name_of(artifact)] = (status["status"], status.get("adapterPersistentVolumeClaim"))
+    return picture
+
+
+def _reason(entry: Json) -> str:
+    return (text(entry, "lastError") or "").partition(":")[0]

@@ -1,0 +1,281 @@
+"""A random walk over the world: users, Jobs, pods, crashes and lost statuses, with passes in between."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_SERVICE, JOB, Kind
+from api.names import ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
+from api.view import Json, adapter_mode, is_adapter, name_of, uid_of
+from reconcile.objects import timestamp
+from reconcile.settings import ReconcileSettings
+from rules.examples import manifest
+from tests.unit.reconcile.model.cluster import Cluster
+from tests.unit.reconcile.model.machinery import Machinery, Outcome, Source
+from tests.unit.reconcile.model.store import Store
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ADAPTERS = ("red", "green", "blue")
+SERVICES = {"chat": "dynamic", "fixed": "static"}
+OUTCOMES: tuple[Outcome, ...] = ("ok", "ok", "ok", "fail", "killed-before", "killed-after", "unread", "start")
+BASE_URI = "hf://Qwen/Qwen3-8B"
+
+
+class Walk:
+    """One world with its seed. `log` tells what was done."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.store = Store()
+        self.machinery = Machinery(self.store, START)
+        self.cluster = Cluster(self.store, self.machinery, ReconcileSettings())
+        self.log: list[str] = []
+        self._contents = 0
+        self._make(AIM_CLUSTER_PROFILE, manifest("AIMClusterProfile", {}))
+        for name in ADAPTERS:
+            self._make_adapter(name)
+        for name in self.rng.sample(sorted(SERVICES), self.rng.randint(1, 2)):
+            self._make_service(name)
+        if self.rng.random() < 0.5:
+            self._make_base()
+
+    # -- objects ----------------------------------------------------------------------------------------------------
+
+    def _make(self, kind: Kind, obj: Json) -> None:
+        self.store.put(kind, obj, timestamp(self.machinery.now))
+
+    def _make_adapter(self, name: str) -> None:
+        uri = f"hf://acme/{name}-{self.rng.randint(1, 2)}"
+        self.machinery.sources.setdefault(uri, Source(self._content(), rank=self.rng.choice((8, 16, 16, 64))))
+        fits = "Qwen/Qwen3-8B" if self.rng.random() < 0.9 else "other/base"
+        spec: dict[str, Any] = {
+            "type": "adapter",
+            "modelId": f"acme/{name}",
+            "sourceUri": uri,
+            "compatibleWith": [fits],
+            "rank": self.rng.choice((8, 16, 32, 64)),
+        }
+        self._make(AIM_ARTIFACT, manifest("AIMArtifact", {"metadata": {"name": name}, "spec": spec}))
+
+    def _make_base(self) -> None:
+        spec = {"type": "model", "sourceUri": BASE_URI, "modelId": "Qwen/Qwen3-8B", "size": "5Gi"}
+        self._make(AIM_ARTIFACT, manifest("AIMArtifact", {"metadata": {"name": "base"}, "spec": spec}))
+
+    def _make_service(self, name: str) -> None:
+        mode = SERVICES[name]
+        names = self.rng.sample(ADAPTERS, self.rng.randint(1 if mode == "static" else 0, 3))
+        spec: dict[str, Any] = {
+            "profile": {"name": "qwen3-8b-mi300x"},
+            "adapterMode": mode,
+            "adapters": [{"name": adapter, "kind": "AIMArtifact"} for adapter in names],
+        }
+        self._make(AIM_SERVICE, manifest("AIMService", {"metadata": {"name": name}, "spec": spec}))
+
+    def _content(self) -> str:
+        self._contents += 1
+        return f"sha256:{self._contents}"
+
+    def _any(self, kind: Kind, fits: Callable[[Json], bool] = lambda _: True) -> dict[str, Any] | None:
+        found = [obj for obj in self.store.all(kind) if fits(obj)]
+        return self.rng.choice(found) if found else None
+
+    def _edit(self, kind: Kind, obj: Json | None, change: Callable[[dict[str, Any]], None]) -> str:
+        if obj is None:
+            return "-"
+        spec = copy.deepcopy(dict(obj["spec"]))
+        change(spec)
+        self.store.edit(kind, name_of(obj), spec)
+        return name_of(obj)
+
+    # -- what users do ----------------------------------------------------------------------------------------------
+
+    def edit_adapters(self) -> str:
+        """Add, remove or reorder; of a static service rarely (the webhook was off)."""
+        dynamic_only = self.rng.random() < 0.9
+        service = self._any(AIM_SERVICE, lambda obj: not dynamic_only or adapter_mode(obj) == "dynamic")
+        names = self.rng.sample(ADAPTERS, self.rng.randint(0, 3))
+
+        def change(spec: dict[str, Any]) -> None:
+            spec["adapters"] = [{"name": name, "kind": "AIMArtifact"} for name in names]
+
+        return f"{self._edit(AIM_SERVICE, service, change)} {names}"
+
+    def edit_service(self) -> str:
+        service = self._any(AIM_SERVICE)
+        what = self.rng.choice(("replicas", "env", "resources", "maxRank"))
+        if what == "maxRank":
+            service = self._any(AIM_SERVICE, lambda obj: adapter_mode(obj) == "dynamic")
+        value = self.rng.choice((16, 32, 64))
+
+        def change(spec: dict[str, Any]) -> None:
+            if what == "replicas":
+                spec["replicas"] = self.rng.randint(1, 2)
+            elif what == "env":
+                spec["env"] = [{"name": "X", "value": str(value)}]
+            elif what == "resources":
+                spec["resources"] = {"limits": {"cpu": str(value)}}
+            else:
+                spec["adapterRuntime"] = {"maxRank": value}
+
+        return f"{self._edit(AIM_SERVICE, service, change)} {what} {value}"
+
+    def recreate_service(self) -> str:
+        name = self.rng.choice(sorted(SERVICES))
+        if self.store.get(AIM_SERVICE, name) is not None:
+            self.store.delete(AIM_SERVICE, name)
+            if self.rng.random() < 0.3:
+                return f"deleted {name}"
+        self._make_service(name)
+        return name
+
+    def recreate_adapter(self) -> str:
+        name = self.rng.choice(ADAPTERS)
+        self.store.delete(AIM_ARTIFACT, name)
+        if self.rng.random() < 0.3:
+            return f"deleted {name}"
+        self._make_adapter(name)
+        return name
+
+    def edit_rank(self) -> str:
+        rank = self.rng.choice((8, 16, 32, 64))
+        return f"{self._edit(AIM_ARTIFACT, self._any(AIM_ARTIFACT, is_adapter), lambda s: s.update(rank=rank))} {rank}"
+
+    def lose_base(self) -> str:
+        base = self._any(AIM_ARTIFACT, lambda obj: not is_adapter(obj))
+        if base is None or self.rng.random() < 0.3:
+            if self.store.get(AIM_ARTIFACT, "base") is None:
+                self._make_base()
+            return "made base"
+        self.store.delete(AIM_ARTIFACT, name_of(base))
+        return f"deleted {name_of(base)}"
+
+    def lose_cache(self) -> str:
+        cache = self._any(AIM_PROFILE_CACHE)
+        if cache is not None:
+            self.store.delete(AIM_PROFILE_CACHE, name_of(cache))
+        return "-" if cache is None else name_of(cache)
+
+    def configure(self) -> str:
+        rank = self.rng.choice((16, 32, 64))
+        if self.store.get(AIM_RUNTIME_CONFIG, "default") is None:
+            spec = {"adapterRuntime": {"maxRank": rank}}
+            self._make(AIM_RUNTIME_CONFIG, manifest("AIMRuntimeConfig", {"spec": spec}))
+        elif self.rng.random() < 0.3:
+            self.store.delete(AIM_RUNTIME_CONFIG, "default")
+        else:
+            self.store.edit(AIM_RUNTIME_CONFIG, "default", {"adapterRuntime": {"maxRank": rank}})
+        return str(rank)
+
+    def ask(self) -> str:
+        """Annotate for a retry, a restage or a sweep."""
+        kind = self.rng.choice((AIM_SERVICE, AIM_ARTIFACT))
+        obj = self._any(kind)
+        key = self.rng.choice((ANNOTATION_RETRY_STAGING, ANNOTATION_RESTAGE, ANNOTATION_REAP))
+        value = self.rng.choice(("", "dry-run-")) + str(self.rng.randint(1, 99))
+        if obj is not None:
+            self.store.annotate(kind, name_of(obj), key, value)
+        return f"{key} {value}"
+
+    def change_source(self) -> str:
+        uri = self.rng.choice(sorted(self.machinery.sources))
+        source = self.machinery.sources[uri]
+        if self.rng.random() < 0.5:
+            source.broken = not source.broken
+        else:
+            source.content = self._content()
+        return uri
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def run_job(self) -> str:
+        jobs = self.machinery.waiting_jobs()
+        if not jobs:
+            return "-"
+        job, outcome = self.rng.choice(jobs), self.rng.choice(OUTCOMES)
+        self.machinery.run(job, outcome)
+        return f"{name_of(job)} {outcome}"
+
+    def lose_job(self) -> str:
+        """A TTL or a user deletes a Job."""
+        job = self._any(JOB)
+        if job is not None:
+            self.store.delete(JOB, name_of(job))
+        return "-" if job is None else name_of(job)
+
+    def lose_pod(self) -> str:
+        for pods in self.machinery.pods.values():
+            if pods:
+                return pods.pop().name
+        return "-"
+
+    def lose_status(self) -> str:
+        kind = self.rng.choice((AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE))
+        obj = self._any(kind)
+        if obj is not None:
+            self.store.set_status(kind, name_of(obj), {})
+        return f"{kind.kind} {name_of(obj)}"
+
+    def wait(self) -> str:
+        span = timedelta(seconds=self.rng.choice((1, 20, 90, 700, 4000)))
+        self.machinery.now += span
+        return str(span)
+
+    def follow(self) -> str:
+        self.machinery.tick()
+        return ""
+
+    def one_pass(self) -> str:
+        kind, name = self.rng.choice(self.cluster.keys())
+        steps = self.rng.choice((None, None, None, 0, 1, 2))
+        self.cluster.reconcile(kind, name, steps=steps)
+        return f"{kind.kind} {name} crash after {steps}"
+
+    def passes(self) -> str:
+        for _ in range(3):
+            self.cluster.pass_over_all()
+        return ""
+
+    def step(self) -> None:
+        users = [
+            self.edit_adapters,
+            self.edit_adapters,
+            self.edit_service,
+            self.recreate_service,
+            self.recreate_adapter,
+            self.edit_rank,
+            self.lose_base,
+            self.lose_cache,
+            self.configure,
+            self.ask,
+            self.change_source,
+        ]
+        life = [
+            self.run_job,
+            self.run_job,
+            self.run_job,
+            self.lose_job,
+            self.lose_pod,
+            self.lose_status,
+            self.wait,
+            self.follow,
+            self.one_pass,
+            self.one_pass,
+            self.one_pass,
+            self.passes,
+        ]
+        action = self.rng.choice(users if self.rng.random() < 0.3 else life)
+        self.log.append(f"{action.__name__} {action()}")
+
+    def settle(self) -> None:
+        """Mend the sources, then let everything come to rest."""
+        for source in self.machinery.sources.values():
+            source.broken = False
+        self.cluster.settle()
+
+
+def uid_of_service(walk: Walk, name: str) -> str:
+    return uid_of(walk.store.get(AIM_SERVICE, name))
