@@ -135,6 +135,9 @@ app.kubernetes.io/part-of: aim-adapters
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.protected -}}
+{{- fail "metrics.podMonitor.enabled: a PodMonitor cannot show the token that metrics.protected asks for; use metrics.serviceMonitor" -}}
+{{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
 {{- fail "metrics.serviceMonitor.enabled: needs metrics.service" -}}
 {{- end -}}

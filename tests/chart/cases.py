@@ -26,6 +26,7 @@ CASES: dict[str, Json] = {
         }
     },
     "provided": {"certificates": {"mode": "provided", "secretName": "our-pair", "caBundle": AUTHORITY}},
+    "pod-monitor": {"metrics": {"service": False, "podMonitor": {"enabled": True, "interval": "15s"}}},
     "everything": {
         "fullnameOverride": "adapters",
         "commonLabels": {"team": "inference"},
@@ -60,7 +61,6 @@ CASES: dict[str, Json] = {
         "metrics": {
             "protected": True,
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-            "podMonitor": {"enabled": True, "interval": "15s"},
             "rules": {"enabled": True},
             "dashboard": {"enabled": True, "annotations": {"grafana_folder": "AIM"}},
         },

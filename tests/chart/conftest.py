@@ -28,6 +28,8 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "chart"
 RELEASE, NAMESPACE = "aim-adapters", "aim-system"
+OURS = "app.kubernetes.io/part-of=aim-adapters"
+OBJECTS = "aimartifacts,aimservices,aimclusterruntimeconfigs"  # what the tests create
 
 
 @dataclass
@@ -158,16 +160,27 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
             take_down(folder, out=said)
 
 
-@pytest.fixture
-def release(plane: Plane, helm_program: Path, tmp_path: Path) -> Iterator[Helm]:
-    """Helm against the control plane, in a fresh namespace with nothing of ours; cleaned up afterwards."""
-    helm = Helm(helm_program, tmp_path, plane.kubeconfig)
+@pytest.fixture(scope="session")
+def system_namespace(plane: Plane) -> None:
+    """The release's namespace; it enforces the strictest Pod Security level."""
     plane.kubectl("create", "namespace", NAMESPACE)
     plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+
+
+@pytest.fixture
+def release(plane: Plane, system_namespace: None, helm_program: Path, tmp_path: Path) -> Iterator[Helm]:
+    """Helm against the control plane; afterwards nothing is left but the definitions, as after any uninstall."""
+    helm = Helm(helm_program, tmp_path, plane.kubeconfig)
     yield helm
     helm.uninstall(check=False)
-    webhooks = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
-    plane.kubectl("delete", webhooks, "--all")
-    plane.kubectl("delete", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/part-of=aim-adapters")
-    plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/part-of=aim-adapters")
-    plane.kubectl("delete", "namespace", NAMESPACE)
+    plane.kubectl("delete", "validatingwebhookconfigurations,mutatingwebhookconfigurations", "--all")
+    plane.kubectl("delete", "clusterroles,clusterrolebindings", "-l", OURS)
+    if OBJECTS.partition(",")[0] in plane.kubectl("api-resources", "--api-group=aim.eai.amd.com", check=False).stdout:
+        plane.kubectl("delete", OBJECTS, "--all", "-A")
+
+
+@pytest.fixture
+def no_definitions(plane: Plane, system_namespace: None) -> None:
+    """Take the definitions away, as in a cluster that never saw a release."""
+    plane.kubectl("delete", "crd", "-l", OURS, "--wait=false")
+    plane.wait(lambda: "No resources" in plane.kubectl("get", "crd", "-l", OURS).stderr, "definitions are gone")

@@ -89,6 +89,10 @@ REFUSED = {
         {"namespaces": ["a"], "webhooks": {"excludedNamespaces": ["b"]}},
         "leave one of the two empty",
     ),
+    "a PodMonitor of protected metrics": (
+        {"metrics": {"protected": True, "podMonitor": {"enabled": True}}},
+        "cannot show the token",
+    ),
     "a ServiceMonitor without a Service": (
         {"metrics": {"service": False, "serviceMonitor": {"enabled": True}}},
         "needs metrics.service",
