@@ -1,0 +1,106 @@
+"""How models and templates stand: what they refer to, and whether a node offers what they ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from api.errors import FieldError
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
+from api.view import Json, generation_of, integer, mapping, namespace_of, paused, terminating, text, uid_of
+from reconcile.conditions import Condition, render_conditions
+from reconcile.decision import Decision, leave_alone
+from reconcile.objects import without_nulls
+from reconcile.profiles.decide import Hardware, availability
+from rules.resolve import MergedRuntimeConfig, Missing, Reference, Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that a pass over one model or template looks at.
+
+    `model`: what a template's `modelName` leads to, None for a model. `nodes`: labels of all nodes, None when nodes are
+    not watched.
+    """
+
+    obj: Json
+    now: datetime
+    config: MergedRuntimeConfig
+    errors: tuple[FieldError, ...] = ()
+    model: Reference | None = None
+    nodes: Sequence[Mapping[str, str]] | None = None
+
+
+def decide(seen: Observed) -> Decision:
+    """Return the status of a model or of a template; neither leads to objects."""
+    if paused(seen.obj) or terminating(seen.obj):
+        return leave_alone(seen.obj)
+    template = text(seen.obj, "spec", "modelName") is not None
+    ready = _template_ready(seen) if template else Condition("Ready", "True", "ModelValid")
+    if seen.errors:
+        ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
+    generation = generation_of(seen.obj)
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "status": _phase(ready),
+        "resolvedRuntimeConfig": _config(seen),
+        "conditions": render_conditions(seen.obj, (ready,), generation=generation, now=seen.now),
+    }
+    if template:
+        status["resolvedModel"] = _model(seen.model)
+        status["hardwareSummary"] = hardware_of(seen.obj).summary
+    return Decision(status=without_nulls(status))
+
+
+def hardware_of(template: Json) -> Hardware:
+    """Return what a template asks for."""
+    gpu = mapping(template, "spec", "hardware", "gpu")
+    count = integer(gpu, "count")
+    return Hardware(text(gpu, "model"), 1 if count is None else max(0, count))
+
+
+def _template_ready(seen: Observed) -> Condition:
+    if isinstance(seen.model, Missing):
+        message = f'no AIMModel or AIMClusterModel "{seen.model.name}" exists yet'
+        return Condition("Ready", "False", "ReferenceNotFound", message)
+    if not isinstance(seen.model, Resolved):
+        return Condition("Ready", "Unknown", "ReferenceUnreadable", "the model could not be read")
+    nodes = availability(hardware_of(seen.obj), seen.nodes)
+    return Condition("Ready", "True", "TemplateValid") if nodes.status == "Unknown" else nodes
+
+
+def _phase(ready: Condition) -> str:
+    if ready.true:
+        return "Ready"
+    if ready.reason == "ConfigInvalid":
+        return "Failed"
+    return "NotAvailable" if ready.reason == "NoMatchingNode" else "Pending"
+
+
+def _model(reference: Reference | None) -> dict[str, Any] | None:
+    if not isinstance(reference, Resolved):
+        return None
+    return {
+        "kind": reference.kind.kind,
+        "name": reference.name,
+        "namespace": namespace_of(reference.obj) or None,
+        "scope": reference.scope,
+        "uid": uid_of(reference.obj) or None,
+    }
+
+
+def _config(seen: Observed) -> dict[str, Any] | None:
+    config = seen.config
+    if not config.found:
+        return None
+    found = config.namespaced if config.namespaced is not None else config.cluster
+    kind = AIM_RUNTIME_CONFIG if config.namespaced is not None else AIM_CLUSTER_RUNTIME_CONFIG
+    return {
+        "kind": kind.kind,
+        "name": config.name,
+        "namespace": namespace_of(found) or None,
+        "scope": config.scope,
+        "uid": uid_of(found) or None,
+    }

@@ -1,0 +1,110 @@
+"""Where a profile can run: nodes that offer its accelerators. Pure; interface facts, sections 4 and 9."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from api.accelerators import node_matches, node_selector_terms
+from api.errors import FieldError
+from api.names import LABEL_MANAGED_BY
+from api.view import Json, generation_of, integer, items, mapping, paused, terminating, text
+from reconcile.conditions import Condition, render_conditions
+from reconcile.decision import Decision, leave_alone
+from reconcile.objects import without_nulls
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that a pass over one profile looks at. `nodes`: labels of all nodes, None when nodes are not watched."""
+
+    profile: Json
+    now: datetime
+    nodes: Sequence[Mapping[str, str]] | None = None
+    errors: tuple[FieldError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The accelerators that something asks for. `model` None: any node will do."""
+
+    model: str | None
+    count: int
+    partitioning: str | None = None
+
+    @property
+    def terms(self) -> list[dict[str, Any]]:
+        """Node selector terms, any of which admits a node; empty: every node."""
+        if self.model is None or self.count == 0:
+            return []
+        return node_selector_terms(self.model, self.partitioning)
+
+    @property
+    def summary(self) -> str | None:
+        """The accelerators for people, `4 x MI300X`."""
+        if self.count == 0:
+            return "CPU"
+        return f"{self.count} x {self.model}" if self.model is not None else None
+
+    def matching(self, nodes: Sequence[Mapping[str, str]]) -> int:
+        """How many nodes offer them."""
+        terms = self.terms
+        return sum(1 for labels in nodes if node_matches(labels, terms)) if terms else len(nodes)
+
+    def sought(self) -> str:
+        """The labels that were looked for, in words."""
+        keys = dict.fromkeys(
+            " and ".join(expression["key"] for expression in term["matchExpressions"]) for term in self.terms
+        )
+        return " or ".join(keys)
+
+
+def hardware_of(profile: Json) -> Hardware:
+    """Return what a profile asks for."""
+    spec = mapping(profile, "spec")
+    count = integer(spec, "acceleratorCount")
+    cpu = text(spec, "acceleratorType") == "cpu"
+    return Hardware(
+        text(spec, "acceleratorModel"),
+        0 if cpu else 1 if count is None else max(0, count),
+        text(spec, "acceleratorPartitioningMode"),
+    )
+
+
+def decide(seen: Observed) -> Decision:
+    """Return the status of a profile; it leads to no objects."""
+    profile = seen.profile
+    if paused(profile) or terminating(profile):
+        return leave_alone(profile)
+    hardware = hardware_of(profile)
+    ready = availability(hardware, seen.nodes)
+    if seen.errors:
+        ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
+    generation = generation_of(profile)
+    terms = hardware.terms
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}} if terms else None
+    status = {
+        "observedGeneration": generation,
+        "status": None if ready.status == "Unknown" else "Ready" if ready.true else "NotAvailable",
+        "deployable": text(profile, "spec", "aimId") is not None and bool(items(profile, "spec", "modelSources")),
+        "matchingNodes": None if seen.nodes is None else hardware.matching(seen.nodes),
+        "hardwareSummary": hardware.summary,
+        "resolvedNodeAffinity": affinity,
+        "origin": text(profile, "metadata", "labels", LABEL_MANAGED_BY),
+        "conditions": render_conditions(profile, (ready,), generation=generation, now=seen.now),
+    }
+    return Decision(status=without_nulls(status))
+
+
+def availability(hardware: Hardware, nodes: Sequence[Mapping[str, str]] | None) -> Condition:
+    """Return Ready: at least one node offers the accelerators; without a number, which changes with the nodes."""
+    if nodes is None:
+        return Condition("Ready", "Unknown", "NodesNotWatched", "nodes are not watched by this controller")
+    if hardware.matching(nodes):
+        return Condition("Ready", "True", "NodesMatch")
+    if not hardware.terms:
+        return Condition("Ready", "False", "NoMatchingNode", "the cluster has no nodes")
+    message = f"no node offers {hardware.model}: looked for the labels {hardware.sought()}"
+    return Condition("Ready", "False", "NoMatchingNode", message)
