@@ -145,8 +145,8 @@ def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
     fits = compatible_with(artifact)
     if base.model_id in fits or (not fits and parent_artifact(artifact) is not None):
         return None
-    made_for = listed(fits) or "nothing (its spec.compatibleWith is empty)"
-    detail = f'it fits {made_for}; the base of this service is {base.model_id} (AIMArtifact "{base.name}")'
+    made_for = listed(fits) or "nothing, since its spec.compatibleWith is empty"
+    detail = f'it fits {made_for}; the base of this service, AIMArtifact "{base.name}", is {base.model_id}'
     hint = f'if it really fits, add "{base.model_id}" to its spec.compatibleWith; else choose another adapter'
     return Finding(_error(ref, REASON_INCOMPATIBLE, detail, hint), (me, *base.looked_at), ref.name)
 
@@ -155,7 +155,7 @@ def _wrong_parent(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
     parent = parent_artifact(artifact)
     if not base.known or parent is None or parent == base.name:
         return None
-    detail = f'it belongs to AIMArtifact "{parent}" (spec.parentArtifact); the base of this service is "{base.name}"'
+    detail = f'its spec.parentArtifact is "{parent}"; the base of this service is AIMArtifact "{base.name}"'
     hint = "choose an adapter of that base, or declare the adapter with spec.compatibleWith instead of a parent"
     return Finding(_error(ref, REASON_WRONG_PARENT, detail, hint), (me, *base.looked_at), ref.name)
 
@@ -172,8 +172,10 @@ def _rank_above_ceiling(
         detail = f"its rank {rank} is above {HIGHEST_RANK}, the highest rank that an engine takes"
         hint = f"supported ceilings: {SUPPORTED_RANKS}; train it with a lower rank"
         return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on[:1], ref.name)
-    detail = f"its rank {_shown_rank(artifact, rank)} is above the ceiling {limit} ({ceiling.asked.origin})"
-    hint = _raise_hint(ceiling.asked.origin, needed)
+    origin = ceiling.asked.origin
+    source = f", the {origin}" if origin == ORIGIN_BUILT_IN else f" from {origin}"
+    detail = f"its rank {_shown_rank(artifact, rank)} is above the ceiling {limit}{source}"
+    hint = _raise_hint(origin, needed)
     return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on, ref.name)
 
 

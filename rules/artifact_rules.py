@@ -31,6 +31,7 @@ from rules.verdict import Finding
 
 Outputs = Iterator[Output]
 
+_ONE_SLIP = 0.85  # names of variables resemble each other more than what they mean does
 _ADAPTER_FIELDS = ("rank", "parentArtifact", "compatibleWith")
 _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
 
@@ -182,7 +183,7 @@ def env_not_allowed(seen: Seen) -> Outputs:
     """The artifact's env reaches the Job that writes the disk: an allow-list keeps the writer's settings ours."""
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
-            hint = did_you_mean(name, ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"))
+            hint = did_you_mean(name, ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"), _ONE_SLIP)
             detail = f"this variable is not allowed here; allowed: {ALLOWED_JOB_ENV_WORDS}"
             yield invalid(path, "EnvNotAllowed", detail, hint or "remove it", name)
 
@@ -381,17 +382,17 @@ def _adapter_edit(seen: Seen) -> Outputs:
     among, total = affected(seen, services), len(services)
     if rank_differs:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
-        told = f"rank {declared_rank(seen.new)} is above the ceiling of AIMService"
+        told = f"rank {declared_rank(seen.new)} is above the ceiling of"
         yield from naming_services("spec.rank", "RankEditBreaksServices", told, broken, total=total)
         rolls = [entry for entry in among if entry not in broken and entry.rolls]
-        told = "rolls the pods of AIMService"
+        told = "rolls the pods of"
         yield from naming_services("spec.rank", "RankEditRolls", told, rolls, total=total, weight=2)
     if fits_differ:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
-        told = "it no longer fits the base of AIMService"
+        told = "it no longer fits the base of"
         yield from naming_services("spec.compatibleWith", "CompatibilityEditBreaksServices", told, broken, total=total)
     if id_differs:
-        told = "declared by AIMService"
+        told = "declared by"
         yield from naming_services("spec.modelId", "ModelIdChanged", told, among, total=total, weight=30)
 
 
@@ -399,8 +400,8 @@ def _base_edit(seen: Seen) -> Outputs:
     services = [*seen.world.services_by_base(seen.namespace, seen.name)]
     among = affected(seen, services[:MOST_SERVICES_JUDGED])
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
-    told = "adapters no longer fit this base in AIMService"
+    told = "adapters no longer fit this base in"
     yield from naming_services("spec.modelId", "ModelIdEditBreaksServices", told, broken, total=len(services))
     if not broken:
-        told = "base of AIMService"
+        told = "base of"
         yield from naming_services("spec.modelId", "ModelIdChanged", told, among, total=len(services), weight=30)

@@ -161,8 +161,8 @@ def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
     dynamic = [service for service in services if dig(service, "spec", "adapterMode") == "dynamic"]
     among = affected(seen, dynamic)
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
-    told = "too low for adapters of AIMService"
+    told = "too low for adapters of"
     yield from naming_services(_MAX_RANK, "MaxRankEditBreaksServices", told, broken, total=len(dynamic))
     rolls = [entry for entry in among if entry not in broken and entry.rolls]
-    told = "rolls the pods of AIMService"
+    told = "rolls the pods of"
     yield from naming_services(_MAX_RANK, "MaxRankEditRolls", told, rolls, total=len(dynamic), weight=2)

@@ -177,14 +177,14 @@ def profile_edit_concerns_services(seen: Seen) -> Outputs:
     total = len(services)
     if seen.changed("features"):
         broken = [entry for entry in among if entry.newly_broken(("FeatureMissing", "FeatureScaleOnly"))]
-        told = "the removed feature is needed by AIMService"
+        told = "the removed feature is needed by"
         yield from naming_services("spec.features", "FeatureRemovalBreaksServices", told, broken, total=total)
     if seen.changed("modelSources"):
         broken = [entry for entry in among if entry.newly_broken(_BASE_REASONS)]
-        told = "adapters no longer fit in AIMService"
+        told = "adapters no longer fit in"
         yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=total)
     rolls = [entry for entry in among if entry.after.pods]
-    told = "this edit rolls the pods of AIMService"
+    told = "this edit rolls the pods of"
     yield from naming_services("spec", "ProfileEditRolls", told, rolls, total=total, weight=2)
 
 

@@ -66,14 +66,15 @@ def naming_services(
 ) -> Iterator[FieldWarning]:
     """Yield one warning that names as many services as fit, then a count; nothing when there is none.
 
-    Args: `told` ends where the names follow; `total` is how many services there were before the bound.
+    Args: `told` ends where "AIMServices a, b" follows; `total` is how many services there were before the bound.
     """
     if not services:
         return
     names = sorted(_label(entry, services) for entry in services)
     more = "+" if total > MOST_SERVICES_JUDGED else ""
-    room = LONGEST_WARNING - len(path) - len(told) - len(more) - 3
-    yield FieldWarning(path, reason, f"{told} {fit_names(names, room)}{more}", weight)
+    noun = "AIMServices" if len(names) > 1 else "AIMService"
+    room = LONGEST_WARNING - len(path) - len(told) - len(noun) - len(more) - 4
+    yield FieldWarning(path, reason, f"{told} {noun} {fit_names(names, room)}{more}", weight)
 
 
 def _label(entry: Affected, among: Sequence[Affected]) -> str:

@@ -50,7 +50,7 @@ def nothing_to_serve(seen: ServiceSeen) -> Outputs:
             "spec",
             "NothingToServe",
             "neither spec.profile nor spec.model is set: nothing tells what to serve",
-            "set spec.profile.name (kubectl get aimprf,aimclprf), or spec.model.name in v1alpha1",
+            "set spec.profile.name, `kubectl get aimprf,aimclprf` lists them; or spec.model.name in v1alpha1",
         )
 
 
@@ -399,7 +399,7 @@ def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
             "spec.caching.mode",
             "DedicatedCachingWithAdapters",
             f"{why}, and adapters live on the disk of a shared base",
-            "use mode Shared (the default)",
+            "use mode Shared, the default",
             dig(seen.spec, "caching", "mode"),
         )
 
@@ -698,7 +698,7 @@ def feature_missing(seen: ServiceSeen) -> Outputs:
             path,
             "FeatureMissing",
             f'{why}, but {who} does not advertise the feature "adapters"',
-            'if its image (AIM 0.13 or newer) serves adapters, set spec.profileOverrides.features: ["adapters"]',
+            'if its image is AIM 0.13 or newer, set spec.profileOverrides.features: ["adapters"]',
             reference.looked_at,
         )
     elif seen.dynamic:
@@ -743,7 +743,7 @@ def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
         detail = f"this model has {count} model sources, which leaves open the base that the adapters belong to"
     hint = "serve adapters with exactly one model source"
     if seen.pipeline.kind == "profile":
-        hint += " (spec.profileOverrides.modelSources replaces the profile's list)"
+        hint += "; spec.profileOverrides.modelSources replaces the profile's list"
     yield Finding(FieldError(path, "ModelSourcesAmbiguous", Cause.INVALID, detail, value, hint), rests_on)
 
 

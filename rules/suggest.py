@@ -8,12 +8,12 @@ from difflib import get_close_matches
 _SIMILAR = 0.6  # difflib's own default: one slip in a short word, two in a longer one
 
 
-def did_you_mean(value: object, known: Iterable[str]) -> str:
+def did_you_mean(value: object, known: Iterable[str], similar: float = _SIMILAR) -> str:
     """Return `did you mean "…"?` for the closest known word (letter case counts least), or an empty string."""
     if not isinstance(value, str) or not value:
         return ""
     by_lower = {word.lower(): word for word in known}
-    close = get_close_matches(value.lower(), list(by_lower), n=1, cutoff=_SIMILAR)
+    close = get_close_matches(value.lower(), list(by_lower), n=1, cutoff=similar)
     return f'did you mean "{by_lower[close[0]]}"?' if close else ""
 
 
