@@ -30,6 +30,7 @@ Clock = Callable[[], float]
 DURATION = timedelta(seconds=15)  # of the lease, as written in it
 RENEW_PERIOD = timedelta(seconds=3)
 WRITE_MARGIN = timedelta(seconds=3)  # writes end so long before the lease
+_IN_ORDER = ("stopped", "released")
 DRIFT = 0.02  # clocks of two machines may run at speeds that differ by this part
 
 
@@ -225,7 +226,8 @@ class Lease:
         """Stop writing now."""
         self._writes_until = float("-inf")
         if self._held.is_set():
-            log.warning("lost the lease", extra={"why": why, "holder": self.holder})
+            level = logging.INFO if why in _IN_ORDER else logging.WARNING
+            log.log(level, "the lease is not held any more", extra={"why": why, "holder": self.holder})
         self._held.clear()
         self._lost.set()
         metrics.LEADER.set(0)
