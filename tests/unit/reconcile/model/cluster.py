@@ -59,7 +59,7 @@ class Cluster:
         self.events: list[str] = []
         self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
 
-    def keys(self) -> list[tuple[Kind, str]]:
+    def addresses(self) -> list[tuple[Kind, str]]:
         return [(kind, name_of(obj)) for kind in RECONCILED for obj in self.store.all(kind)]
 
     def decide(self, kind: Kind, name: str) -> tuple[dict[str, Any], Decision] | None:
@@ -216,7 +216,7 @@ class Cluster:
     def pass_over_all(self) -> bool:
         """One pass over each object; returns whether anything was written."""
         wrote = False
-        for kind, name in self.keys():
+        for kind, name in self.addresses():
             key = (kind.kind, name, self.store.version, self.machinery.now)
             if key in self._at_rest:  # a pass over the very same world would do nothing again
                 self.rechecks += self._at_rest[key]

@@ -121,7 +121,7 @@ def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
 def check_second_pass(walk: Walk) -> None:
     walk.store.writes.clear()
     walk.cluster.events.clear()
-    for kind, name in walk.cluster.keys():
+    for kind, name in walk.cluster.addresses():
         walk.cluster.reconcile(kind, name)
     assert walk.store.writes == []
     assert walk.cluster.events == []

@@ -1,0 +1,300 @@
+"""The numbered weak spots of a system that does this job today: each would be a bug here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_SERVICE, JOB
+from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.view import name_of
+from reconcile.service.decide import decide
+from reconcile.service.loading import ServerPod
+from rules.examples import manifest, surroundings
+from rules.service import see_service, validate_service
+from rules.world import SnapshotWorld
+from tests.unit.reconcile.model.life import Life
+
+
+def served(mode: str = "dynamic", *adapters: str, **spec: Any) -> Life:
+    """A running service with these adapters."""
+    life = Life()
+    for name in adapters:
+        life.adapter(name)
+    life.service(mode, adapters, **spec)
+    life.settle()
+    assert life.status["status"] == "Running"
+    return life
+
+
+def test_weak_spot_01_set_a_then_a_and_b_then_a_again_prunes_b() -> None:
+    life = Life()
+    life.adapter("a")
+    life.adapter("b")
+    life.service(adapters=["a"])
+    life.settle()
+    first = next(write for write in life.store.writes if "-sync-" in write and write.startswith("create"))
+    life.edit(adapters=["a", "b"])
+    life.settle()
+    assert set(life.folder.live) == {"a", "b"}
+    life.store.writes.clear()
+    life.edit(adapters=["a"])
+    life.settle()
+    assert set(life.folder.live) == {"a"}
+    assert first in life.store.writes  # the same set needs the same Job, and it runs again
+
+
+def test_weak_spot_01_a_finished_job_that_could_not_be_deleted_is_no_proof() -> None:
+    life = served("dynamic", "a", "b")
+    life.edit(adapters=["a"])
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    undeleted = life.jobs(ROLE_SUBTREE_SYNC)[0]
+    life.passes()
+    life.store.put(JOB, undeleted, "2026-01-01T00:00:00Z")  # its deletion was lost
+    life.machinery.job_pods[life.jobs(ROLE_SUBTREE_SYNC)[0]["metadata"]["uid"]] = []
+    life.edit(adapters=["a", "b"])
+    life.settle()
+    life.edit(adapters=["a"])
+    life.settle()
+    assert set(life.folder.live) == {"a"}
+
+
+def test_weak_spot_02_removed_and_added_back_is_staged_again() -> None:
+    life = served("dynamic", "a", "b")
+    life.edit(adapters=["a"])
+    life.settle()
+    assert set(life.folder.live) == {"a"}
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    assert life.state("b") == "Pending"
+    life.settle()
+    assert set(life.folder.live) == {"a", "b"}
+    assert life.state("b") == "Loaded"
+
+
+def test_weak_spot_02_added_back_while_the_removal_is_under_way() -> None:
+    life = served("dynamic", "a", "b")
+    life.edit(adapters=["a"])
+    life.passes()
+    assert life.state("b") == "Deleting"
+    life.run_jobs(ROLE_SUBTREE_SYNC)  # the bytes are gone, nobody has looked yet
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    assert life.state("b") == "Pending"
+    life.settle()
+    assert (life.state("b"), set(life.folder.live)) == ("Loaded", {"a", "b"})
+
+
+def test_weak_spot_03_downloaded_outlives_its_job() -> None:
+    life = served("dynamic", "a")
+    assert life.jobs(ROLE_STAGING) == []
+    life.machinery.now += timedelta(days=400)
+    assert [write for write in life.writes_of() if "chat" in write] == []
+    assert life.state("a") == "Loaded"
+
+
+def test_weak_spot_04_long_names_with_a_common_prefix_do_not_collide() -> None:
+    prefix = "x" * 60
+    life = Life()
+    for name in (f"{prefix}-one", f"{prefix}-two"):
+        life.adapter(name)
+    life.service(adapters=[f"{prefix}-one", f"{prefix}-two"])
+    life.passes()
+    for _ in range(3):
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        for job in life.jobs("model-fetch"):
+            life.machinery.run(job, "ok")
+        life.passes()
+    names = {name_of(job) for job in life.jobs(ROLE_STAGING)}
+    assert len(names) == 2
+    assert all(len(name) <= 63 for name in names)
+    life.settle()
+    assert set(life.folder.live) == {f"{prefix}-one", f"{prefix}-two"}
+
+
+def test_weak_spot_05_last_observed_is_when_the_state_changed() -> None:
+    life = served("dynamic", "a")
+    before = life.entry("a")["lastObserved"]
+    life.machinery.now += timedelta(hours=1)
+    assert life.writes_of() == []
+    assert life.entry("a")["lastObserved"] == before
+
+
+def test_weak_spot_06_a_recreated_artifact_with_another_source_is_staged_again() -> None:
+    life = served("dynamic", "a")
+    life.store.delete(AIM_ARTIFACT, "a")
+    life.adapter("a", uri="hf://acme/other", content="sha256:other")
+    life.settle()
+    assert life.folder.live["a"][0] == "sha256:other"
+    assert life.entry("a")["digest"] == "sha256:other"
+    assert life.state("a") == "Loaded"
+
+
+def test_weak_spot_07_one_bad_adapter_freezes_nobody() -> None:
+    life = served("dynamic", "a")
+    life.adapter("too-big", rank=512)
+    life.adapter("b")
+    life.edit(adapters=["a", "too-big", "b"], replicas=2, env=[{"name": "X", "value": "1"}])
+    life.settle()
+    assert (life.state("a"), life.state("too-big"), life.state("b")) == ("Loaded", "Failed", "Loaded")
+    assert life.condition("Adapters") == ("False", "AdapterConfigInvalid")
+    assert life.condition("Ready") == ("True", "Serving")
+    assert life.status["status"] == "Degraded"
+    assert life.isvc is not None
+    assert life.isvc["spec"]["predictor"]["minReplicas"] == 2
+    assert {"name": "X", "value": "1"} in life.isvc["spec"]["predictor"]["containers"][0]["env"]
+
+
+def test_weak_spot_08_a_cache_that_exists_gets_its_disk() -> None:
+    life = Life()
+    life.service("static", [])
+    life.settle()
+    cache = life.store.all(AIM_PROFILE_CACHE)[0]
+    assert "requiresAdapterDisk" not in cache["spec"]
+    life.store.delete(AIM_SERVICE, "chat")
+    life.adapter("a")
+    life.service("dynamic", ["a"])
+    life.settle()
+    cache = life.store.all(AIM_PROFILE_CACHE)[0]
+    assert cache["spec"]["requiresAdapterDisk"] is True
+    assert life.state("a") == "Loaded"
+
+
+def test_weak_spot_08_a_users_cache_is_left_as_it_is() -> None:
+    life = Life()
+    spec = {"profileName": "qwen3-8b-mi300x", "profileScope": "Cluster"}
+    life.make(AIM_PROFILE_CACHE, {"metadata": {"name": "mine"}, "spec": spec})
+    life.adapter("a")
+    life.service("dynamic", ["a"])
+    life.settle()
+    mine = life.store.get(AIM_PROFILE_CACHE, "mine")
+    assert mine is not None
+    assert mine["spec"] == spec
+    assert life.state("a") == "Loaded"
+
+
+def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told() -> None:
+    life = served("dynamic", "a")
+    life.adapter("b")
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    seen = life.cluster.observe_service(life.chat)
+    objects = [obj for (kind, _), obj in life.store.objects.items() if kind.startswith("AIM")]
+    world = SnapshotWorld(objects, unknown=[AIM_RUNTIME_CONFIG, AIM_CLUSTER_RUNTIME_CONFIG])
+    decision = decide(replace(seen, facts=see_service(life.chat, world)))
+    entries = {entry["name"]: entry for entry in decision.status["adapters"]}
+    assert entries["b"]["lastError"].startswith("RuntimeConfigUnreadable: ")
+    assert entries["a"]["state"] == "Loaded"
+    assert not [job for kind, job in decision.create if kind == JOB]
+
+
+def test_weak_spot_10_what_the_server_skips_is_not_called_loaded() -> None:
+    life = served("dynamic", "a")
+    seen = life.cluster.observe_service(life.chat)
+    skipping = (ServerPod("pod-9", seen.now, frozenset({"base"})),)
+    first = decide(replace(seen, pods=skipping))
+    assert first.status["adapters"][0]["state"] == "Downloaded"
+    life.store.store_status(AIM_SERVICE, life.chat, first.status)
+    later = life.cluster.observe_service(life.chat)
+    decision = decide(replace(later, pods=skipping, now=later.now + timedelta(seconds=91)))
+    entry = decision.status["adapters"][0]
+    assert entry["state"] == "LoadRejected"
+    assert "kubectl logs" in entry["lastError"]
+    assert decision.status["status"] == "Degraded"
+    conditions = {found["type"]: found for found in decision.status["conditions"]}
+    assert conditions["Adapters"]["status"] == "True"
+    assert "pod-9" in conditions["Adapters"]["message"]
+
+
+HOSTILE_ENV = [
+    {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    {"name": "AIMA_DISK", "value": "/elsewhere"},
+    {"name": "PYTHONPATH", "value": "/evil"},
+    {"name": "LD_PRELOAD", "value": "/evil.so"},
+]
+
+
+def staging_job(life: Life) -> dict[str, Any]:
+    """Bring a service to its first staging Job."""
+    for _ in range(4):
+        life.passes()
+        for role in ("model-fetch", ROLE_SUBTREE_SYNC):
+            life.run_jobs(role)
+    life.passes()
+    return life.jobs(ROLE_STAGING)[0]
+
+
+def test_weak_spot_11_the_artifacts_env_cannot_aim_the_writer() -> None:
+    life = Life()
+    life.adapter("a")
+    spec = dict(life.store.objects[("AIMArtifact", "a")]["spec"]) | {"env": HOSTILE_ENV}
+    life.store.edit(AIM_ARTIFACT, "a", spec)
+    life.service(adapters=["a"])
+    container = staging_job(life)["spec"]["template"]["spec"]["containers"][0]
+    assert [entry["name"] for entry in container["env"]] == ["HF_TOKEN", "POD_IP"]
+    assert f"--service-uid={life.chat['metadata']['uid']}" in container["args"]
+
+
+def test_weak_spot_12_no_secret_on_a_command_line() -> None:
+    life = Life()
+    life.config(
+        artifact={
+            "s3": {
+                "endpoint": "https://s3.example",
+                "auth": {"mode": "static", "credentialsSecretRef": {"name": "keys", "sessionTokenKey": "t"}},
+            }
+        },
+        env=[{"name": "AWS_SECRET_ACCESS_KEY", "value": "hunter2"}],
+    )
+    life.adapter("a", uri="s3://bucket/a/")
+    life.service(adapters=["a"])
+    job = staging_job(life)
+    pod = job["spec"]["template"]["spec"]
+    assert "hunter2" not in json.dumps(job)
+    assert {"secretName": "keys"}.items() <= pod["volumes"][-1]["secret"].items()
+    assert "--s3-credentials-dir=/var/run/secrets/aim-adapters/s3" in pod["containers"][0]["args"]
+
+
+def test_weak_spot_13_reordering_a_static_list_is_no_change() -> None:
+    life = served("static", "a", "b")
+    old = life.chat
+    life.edit(adapters=["b", "a"])
+    verdict = validate_service(life.chat, old, life.store.world(), request_version="v1alpha2")
+    assert verdict.errors == []
+    writes = life.writes_of()
+    assert set(writes) <= {"status AIMService chat"}
+    assert life.cluster.events == []
+
+
+def test_weak_spot_14_warning_events_come_once() -> None:
+    life = served("dynamic", "a")
+    life.adapter("broken")
+    life.machinery.sources["hf://acme/broken"].broken = True
+    life.edit(adapters=["a", "broken"])
+    life.settle()
+    failures = [event for event in life.cluster.events if "broken" in event and "→ Failed" in event]
+    assert len(failures) == 1
+    assert life.writes_of() == []
+    assert life.cluster.events == []
+
+
+def test_weak_spot_15_cross_object_faults_are_refused_at_once() -> None:
+    service = manifest("AIMService", {"spec": {"adapters": [{"name": "foreign", "kind": "AIMArtifact"}]}})
+    spec = {"type": "adapter", "modelId": "a/b", "sourceUri": "hf://a/b", "compatibleWith": ["other/base"]}
+    world = surroundings([{"kind": "AIMArtifact", "metadata": {"name": "foreign"}, "spec": spec}])
+    verdict = validate_service(service, None, world, request_version="v1alpha2")
+    assert [error.reason for error in verdict.errors] == ["AdapterIncompatible"]
+
+
+def test_weak_spot_16_a_service_that_is_not_ready_rests() -> None:
+    life = Life()
+    life.service(adapters=["missing"], profile={"name": "not-yet"})
+    life.passes()
+    assert life.condition("Ready")[0] == "False"
+    for _ in range(3):
+        life.machinery.now += timedelta(minutes=7)
+        assert life.writes_of() == []
