@@ -689,3 +689,20 @@ def test_specifications_survive_their_arguments(folder: Path) -> None:
         else:
             values[name.replace("-", "_")] = value
     assert SyncSpec.model_validate(values) == spec
+
+
+@pytest.mark.parametrize("behaviour", ["copies", "refuses", "ends early"])
+def test_copies_are_whole(folder: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing links: a reflink or a copy by the file server, and reading and writing where neither works."""
+    data = os.urandom(3 << 20)
+    (folder / "from").write_bytes(data)
+
+    def refuse(*args: Any) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    if behaviour != "copies":
+        monkeypatch.setattr(os, "copy_file_range", refuse if behaviour == "refuses" else lambda *args: 0)
+    Fs(can_link=False).link_or_copy(folder / "from", folder / "to")
+    assert (folder / "to").read_bytes() == data
+    assert (folder / "to").stat().st_mtime_ns == (folder / "from").stat().st_mtime_ns
+    assert (folder / "to").stat().st_mode & 0o777 == 0o644
