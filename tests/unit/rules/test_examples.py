@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rules.docs import judge_example, render
 from rules.registry import Rule, all_rules
-from rules.table import judge_example, render
 
 CASES = [pytest.param(entry, kind, id=f"{kind}-{entry.name}") for entry in all_rules() for kind in entry.kinds]
 
@@ -37,4 +37,4 @@ def test_rules_are_documented_and_their_names_unique() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs" / "rules.md"
-    assert page.read_text() == render(), "run: .venv/bin/python -m rules > docs/rules.md"
+    assert page.read_text() == render(), "run: make generate"

@@ -1,8 +1,8 @@
-"""Measure admission: `python -m bench.admission.run [--rounds 3] [NAME=https://127.0.0.1:PORT/PATH …]`.
+"""How fast is admission? `python bench/admission/bench.py [--rounds 3] [NAME=https://127.0.0.1:PORT/PATH …]`.
 
 Starts our server twice (rules, bare answer), checks every verdict, then measures them and any other URLs interleaved
 (A B C, C B A): open loop at a fixed rate, then saturation over keep-alive connections. CPU and memory are those of the
-listening process. Prints a table of medians with ratios to the bare answer, and writes JSON.
+listening process. Prints a table of medians with ratios to the bare answer, and writes `build/bench/admission.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bench.admission.corpus import Case, cases
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.admission.corpus import Case, cases  # noqa: E402 - found through the line above
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -249,7 +252,7 @@ def make_certs(folder: Path) -> None:
 def started(mode: str, certs: Path) -> Iterator[Target]:
     """Run one of our servers."""
     command = [sys.executable, "-m", "bench.admission.server", mode, "--certs", str(certs)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())
@@ -316,7 +319,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--reviews", type=int, default=50_000)
-    parser.add_argument("--out", type=Path, default=Path("bench-admission.json"))
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "admission.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         certs = Path(name)
@@ -327,6 +330,7 @@ def main() -> int:
         with started("bare", certs) as bare, started("rules", certs) as ours:
             targets = [bare, ours, *map(_foreign, options.others)]
             result = uvloop.run(run(options, targets, trust))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1))
     return 1 if result["wrong"] else 0
 

@@ -1,9 +1,11 @@
-"""The table of rules for people, made of the rules themselves: `docs/rules.md`."""
+"""The table of rules for people, made of the rules themselves: `python -m rules.docs write|verify`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 
+from api.generated import ROOT, Target, run
 from api.kinds import AIM_KINDS
 from rules.examples import scene
 from rules.registry import Basis, Example, Rule, all_rules
@@ -96,3 +98,12 @@ def _shown(example: Example) -> str:
     if example.version:
         parts.append(f"written as {example.version}")
     return ", ".join(parts)
+
+
+def render_pages() -> dict[str, str]:
+    """Return the page by file name."""
+    return {"rules.md": render()}
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], Target("the table of rules", "rules.docs", ROOT / "docs", render_pages)))
