@@ -103,6 +103,10 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
         if seen.facts.pipeline.kind == "profile":
             message = "the profile has no model sources: it cannot be served"
             return CacheView(Condition(READY, "False", "NoModelSources", message), resolved=False)
+        if seen.facts.pipeline.image is None:
+            return CacheView(
+                Condition(READY, "False", "NothingToServe", "no image and no model is named"), resolved=False
+            )
         return CacheView(Condition(READY, "True", "NothingToCache", "the image brings its own model"))
     if allowed and (overlay := _overlay(seen.facts)) is not None:
         draft.apply.append((AIM_PROFILE, overlay))

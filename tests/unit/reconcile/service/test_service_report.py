@@ -1,0 +1,262 @@
+"""InferenceServiceReady, Ready and status.status at every moment of a server's life."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from api.kinds import INFERENCE_SERVICE
+from reconcile.service.decide import Observed, decide
+from reconcile.service.loading import ServerPod
+from tests.unit.reconcile.model.life import START
+from tests.unit.reconcile.service.scene import CLAIM, SYNCED, observe, profile, rendered
+
+
+def running(spec: dict[str, Any] | None = None, *world: dict[str, Any], **service: Any) -> Observed:
+    """A dynamic service whose InferenceService is as it should be."""
+    seen = observe({"spec": {"adapterMode": "dynamic"} | (spec or {}), "status": SYNCED, **service}, *world)
+    (isvc,) = rendered(decide(seen), INFERENCE_SERVICE)
+    isvc["metadata"]["uid"] = "isvc-uid"
+    return replace(seen, isvc=isvc)
+
+
+def deployment(ready: int, replicas: int = 1, *, updated: int | None = None, lag: bool = False) -> dict[str, Any]:
+    return {
+        "metadata": {"generation": 2},
+        "spec": {"replicas": replicas},
+        "status": {
+            "observedGeneration": 1 if lag else 2,
+            "replicas": replicas,
+            "updatedReplicas": replicas if updated is None else updated,
+            "readyReplicas": ready,
+        },
+    }
+
+
+def with_verdict(seen: Observed, ready: str, reason: str = "", message: str = "") -> Observed:
+    entries = [
+        {"type": kind, "status": ready} | ({"reason": reason, "message": message} if reason else {})
+        for kind in ("Ready", "PredictorReady")
+    ]
+    assert seen.isvc is not None
+    return replace(seen, isvc={**seen.isvc, "status": {"conditions": entries}})
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "chat-abc", "namespace": "team-llm"}, "status": {"containerStatuses": [status]}}
+
+
+CRASHING = pod(state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}, restartCount=4)
+BETWEEN = pod(state={"running": {}}, restartCount=4, ready=False, lastState={"terminated": {"exitCode": 137}})
+PULLING = pod(state={"waiting": {"reason": "ErrImagePull", "message": "try 7"}}, image="reg/aim:1")
+UNSCHEDULABLE = {
+    "metadata": {"name": "chat-abc", "namespace": "team-llm"},
+    "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]},
+}
+LEAVING = CRASHING | {"metadata": CRASHING["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+TRUE = ("True", "InferenceServiceReady", "Running")
+CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
+    "nothing is there yet": (observe({"spec": {}}), ("False", "Creating", "Starting")),
+    "KServe has said nothing": (running(), ("False", "Starting", "Starting")),
+    "a replica serves": (with_verdict(replace(running(), deployment=deployment(1)), "True"), TRUE),
+    "KServe calls it ready before any pod is": (
+        with_verdict(replace(running(), deployment=deployment(0)), "True"),
+        ("False", "Starting", "Starting"),
+    ),
+    "KServe calls it ready, there is no Deployment yet": (
+        with_verdict(running(), "True"),
+        ("False", "Starting", "Starting"),
+    ),
+    "the only replica is being replaced": (
+        with_verdict(replace(running(), deployment=deployment(0, updated=0)), "True"),
+        ("False", "RollingOut", "Starting"),
+    ),
+    "one of two is being replaced": (
+        with_verdict(replace(running({"replicas": 2}), deployment=deployment(1, 2, updated=1)), "True"),
+        TRUE,
+    ),
+    "scaling up, one serves": (
+        with_verdict(
+            replace(running({"replicas": 2}), deployment=deployment(1, 2)), "False", "MinimumReplicasUnavailable", "m"
+        ),
+        ("False", "MinimumReplicasUnavailable", "Degraded"),
+    ),
+    "a failed roll with the old one serving": (
+        with_verdict(replace(running(), deployment=deployment(1, 2)), "False", "ProgressDeadlineExceeded", "m"),
+        ("False", "ProgressDeadlineExceeded", "Degraded"),
+    ),
+    "past the deadline before the first readiness": (
+        with_verdict(replace(running(), deployment=deployment(0)), "False", "ProgressDeadlineExceeded", "m"),
+        ("False", "ProgressDeadlineExceeded", "Starting"),
+    ),
+    "no replicas are wanted": (
+        with_verdict(replace(running({"replicas": 0}), deployment=deployment(0, 0)), "True"),
+        ("True", "ScaledToZero", "Running"),
+    ),
+    "a crash loop at the first start": (
+        with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(CRASHING,)), "False"),
+        ("False", "CrashLoopBackOff", "Failed"),
+    ),
+    "between two crashes": (
+        with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(BETWEEN,)), "True"),
+        ("False", "CrashLoopBackOff", "Failed"),
+    ),
+    "a pod that is leaving crashes": (
+        with_verdict(replace(running(), deployment=deployment(1), predictor_pods=(LEAVING,)), "True"),
+        TRUE,
+    ),
+    "the new version crashes beside the old": (
+        with_verdict(
+            replace(running({"replicas": 2}), deployment=deployment(1, 2, updated=1), predictor_pods=(CRASHING,)),
+            "True",
+        ),
+        ("True", "InferenceServiceReady", "Degraded"),
+    ),
+    "the image cannot be pulled": (
+        with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(PULLING,)), "False"),
+        ("False", "ImagePullBackOff", "Failed"),
+    ),
+    "no node has room": (
+        with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(UNSCHEDULABLE,)), "False"),
+        ("False", "Unschedulable", "Starting"),
+    ),
+    "no node of the pool exists": (
+        with_verdict(replace(running(), deployment=deployment(0), pool_nodes=0), "False"),
+        ("False", "NoMatchingNode", "Starting"),
+    ),
+    "KServe cannot make it": (
+        with_verdict(replace(running(), deployment=None), "False", "ReconcileFailed", "quota"),
+        ("False", "ReconcileFailed", "Failed"),
+    ),
+    "the API server refuses our apply": (
+        replace(running(), refusal="denied the request: no"),
+        ("False", "InferenceServiceRefused", "Failed"),
+    ),
+    "refused while the old one serves": (
+        replace(running(), deployment=deployment(1), refusal="denied the request: no"),
+        ("False", "InferenceServiceRefused", "Degraded"),
+    ),
+    "the name is taken": (
+        replace(observe({"spec": {}}), isvc={"metadata": {"name": "chat-00643bf8", "uid": "other"}}),
+        ("False", "NameTaken", "Failed"),
+    ),
+    "it is being deleted": (
+        replace(
+            running(), isvc=running().isvc | {"metadata": running().isvc["metadata"] | {"deletionTimestamp": "now"}}
+        ),
+        ("False", "Terminating", "Starting"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
+def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
+    status = decide(seen).status
+    conditions = {entry["type"]: entry for entry in status["conditions"]}
+    served = conditions["InferenceServiceReady"]
+    assert (served["status"], served["reason"], status["status"]) == expected
+    assert conditions["Ready"]["status"] == served["status"]
+
+
+def test_words_that_stay_the_same_from_one_crash_to_the_next() -> None:
+    later = CRASHING | {
+        "status": {
+            "containerStatuses": [
+                {"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m"}}, "restartCount": 9}
+            ]
+        }
+    }
+    words = [
+        decide(with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(one,)), "False")).status
+        for one in (CRASHING, later)
+    ]
+    assert words[0] == words[1]
+
+
+def test_an_empty_pool_names_the_labels() -> None:
+    seen = with_verdict(replace(running(), deployment=deployment(0), pool_nodes=0), "False")
+    message = next(c["message"] for c in decide(seen).status["conditions"] if c["type"] == "Ready")
+    assert "feature.node.kubernetes.io/aim-accelerator.MI300X" in message
+    assert "amd.com/gpu.device-id" in message
+
+
+def test_a_roll_says_why_as_long_as_it_lasts() -> None:
+    seen = with_verdict(replace(running(), deployment=deployment(1)), "True")
+    raised = observe(
+        {
+            "spec": {"adapterMode": "dynamic", "adapterRuntime": {"maxRank": 64}},
+            "status": SYNCED | {"adapterMaxRank": 32},
+        }
+    )
+    decision = decide(replace(raised, isvc=seen.isvc, deployment=seen.deployment))
+    (event,) = decision.events
+    assert event.reason == "AdapterMaxRankChanged"
+    assert "32 → 64" in event.message
+    assert "spec.adapterRuntime.maxRank" in event.message
+    (isvc,) = rendered(decision, INFERENCE_SERVICE)
+    stored = observe({"spec": raised.service["spec"], "status": dict(decision.status)})
+    rolling = replace(stored, isvc=isvc | {"status": seen.isvc["status"]}, deployment=deployment(1, 2, updated=1))
+    again = decide(rolling)
+    assert again.events == ()
+    message = next(c["message"] for c in again.status["conditions"] if c["type"] == "InferenceServiceReady")
+    assert "AIM_ADAPTER_MAX_RANK 32 → 64" in message
+    done = decide(replace(rolling, deployment=deployment(1)))
+    assert next(c["message"] for c in done.status["conditions"] if c["type"] == "InferenceServiceReady") == ""
+
+
+def test_a_profile_that_loses_its_feature_rolls_nothing() -> None:
+    seen = with_verdict(replace(running(), deployment=deployment(1)), "True")
+    config_maps = tuple(obj for kind, obj in decide(seen).apply if kind.kind == "ConfigMap")
+    lost = observe({"spec": {"adapterMode": "dynamic"}, "status": SYNCED}, profile(features=[]))
+    decision = decide(replace(lost, isvc=seen.isvc, deployment=seen.deployment, config_maps=config_maps))
+    (isvc,) = rendered(decision, INFERENCE_SERVICE)
+    assert isvc["spec"] == seen.isvc["spec"]
+    conditions = {entry["type"]: (entry["status"], entry["reason"]) for entry in decision.status["conditions"]}
+    assert conditions["ConfigValid"] == ("False", "AdapterConfigInvalid")
+    assert conditions["Adapters"] == ("False", "AdapterConfigInvalid")
+    assert conditions["Ready"] == ("True", "Serving")
+    assert decision.status["status"] == "Degraded"
+
+
+def test_another_configuration_error_leaves_the_server_as_it_is() -> None:
+    seen = with_verdict(replace(running(), deployment=deployment(1)), "True")
+    bad = observe({"spec": {"adapterMode": "dynamic", "env": [{"name": "PYTHONPATH", "value": "x"}]}, "status": SYNCED})
+    decision = decide(replace(bad, isvc=seen.isvc, deployment=seen.deployment))
+    assert rendered(decision, INFERENCE_SERVICE) == []
+    assert decision.status["status"] == "Degraded"
+
+
+def test_a_paused_or_leaving_service_is_left_alone() -> None:
+    for metadata in (
+        {"annotations": {"aim.eai.amd.com/reconciliation-paused": "true"}},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+    ):
+        decision = decide(observe({"metadata": metadata, "spec": {}, "status": {"status": "Running"}}))
+        assert (decision.apply, decision.create, decision.delete, decision.events) == ((), (), (), ())
+        assert decision.status == {"status": "Running"}
+
+
+def test_an_adapter_that_pods_keep_is_deleting_for_a_bounded_time() -> None:
+    entry = {"name": "old", "adapterPath": "old", "state": "Deleting", "stageKey": "k", "digest": "d", "attempts": 1}
+    status = SYNCED | {"adapters": [entry | {"lastObserved": "2026-01-01T00:00:00Z"}]}
+    seen = replace(
+        running(),
+        facts=observe({"spec": {"adapterMode": "dynamic"}, "status": status}).facts,
+        pods=(ServerPod("p", START, frozenset({"old"})),),
+        disk_claim=CLAIM,
+    )
+    first = decide(seen)
+    assert first.status["adapters"][0]["state"] == "Deleting"
+    key = first.create[0][1]["metadata"]["annotations"]["aim.eai.amd.com/sync-key"]
+    status = status | {"adapterSubtreeSyncKey": key}
+    synced = replace(seen, facts=observe({"spec": {"adapterMode": "dynamic"}, "status": status}).facts)
+    assert decide(synced).status["adapters"][0]["state"] == "Deleting"
+    gone = decide(replace(synced, pods=(ServerPod("p", START, frozenset({"base"})),)))
+    assert "adapters" not in gone.status
+    overdue = decide(replace(synced, now=START + timedelta(minutes=10)))
+    assert "adapters" not in overdue.status
+    assert [event.reason for event in overdue.events] == ["AdapterUnloadOverdue"]
