@@ -84,6 +84,78 @@ CONDITIONS: dict[str, Meaning] = {
         "No node offers the accelerator.",
         "add or label such a node, or choose a profile for another accelerator",
     ),
+    # -- waiting, and what Kubernetes and KServe say of pods
+    "ImageUnknown": Meaning(
+        "Ready", "Neither profile, model nor service names an image.", "give the profile (or model) an image"
+    ),
+    "RuntimeConfigUnreadable": Meaning(
+        "Ready, status.adapters[].lastError",
+        "The RuntimeConfig could not be read, so credentials and defaults are not known.",
+        "check the controller's rights (RBAC) and its log",
+    ),
+    "RuntimeConfigNotFound": Meaning(
+        "status.adapters[].lastError",
+        "The RuntimeConfig that the adapter's artifact names does not exist.",
+        "create it, or correct runtimeConfigName of the artifact",
+    ),
+    "RankCeilingUnknown": Meaning(
+        "status.adapters[].lastError",
+        "The RuntimeConfig that sets the rank ceiling cannot be read.",
+        "check the controller's rights (RBAC) and its log",
+    ),
+    "RollingOut": Meaning(
+        "InferenceServiceReady", "Pods are being replaced, none is ready at the moment.", "wait; the message says why"
+    ),
+    "ScaledToZero": Meaning(
+        "InferenceServiceReady, Ready", "No replicas are asked for.", "raise spec.replicas to serve"
+    ),
+    "Terminating": Meaning(
+        "InferenceServiceReady", "The InferenceService is being deleted and is made anew afterwards.", _WAIT
+    ),
+    "ClaimTerminating": Meaning(
+        "CacheStorageReady, AdapterDiskReady, Ready of a model artifact",
+        "The claim is being deleted; it goes, and is made anew, when no pod mounts it any more.",
+        "remove or restart the pods that mount it",
+    ),
+    "ImagePullBackOff": Meaning(
+        "InferenceServiceReady", "The model server's image cannot be pulled.", "check image name and pull secrets"
+    ),
+    "InvalidImageName": Meaning(
+        "InferenceServiceReady", "The image name cannot be parsed.", "correct the image of the profile or model"
+    ),
+    "CreateContainerConfigError": Meaning(
+        "InferenceServiceReady",
+        "Something that the container refers to is not there, a Secret for example.",
+        "create what the message names",
+    ),
+    "CreateContainerError": Meaning(
+        "InferenceServiceReady", "The node cannot make the container.", "see the pod's events (kubectl describe pod)"
+    ),
+    "RunContainerError": Meaning(
+        "InferenceServiceReady", "The node cannot start the container.", "see the pod's events (kubectl describe pod)"
+    ),
+    "Unschedulable": Meaning(
+        "InferenceServiceReady, status.adapters[].lastError",
+        "No node takes a pod.",
+        "free or add accelerators; the message has the scheduler's words",
+    ),
+    "NewReplicaSetCreated": Meaning("InferenceServiceReady", "KServe's Deployment has begun a rollout.", _WAIT),
+    "MinimumReplicasUnavailable": Meaning(
+        "InferenceServiceReady", "Fewer replicas than wanted are ready.", _WAIT + "; if not, look at the pods"
+    ),
+    "ProgressDeadlineExceeded": Meaning(
+        "InferenceServiceReady", "The Deployment made no progress in time.", "look at its pods and their events"
+    ),
+    "FailedCreate": Meaning(
+        "InferenceServiceReady", "Pods cannot be created (quota, admission).", "correct what the message names"
+    ),
+    # -- profiles, models, templates
+    "ModelValid": Meaning("Ready of a model", "The model may be referred to."),
+    "TemplateValid": Meaning("Ready of a template", "Valid; nodes are not watched, or it asks for no accelerator."),
+    "NodesMatch": Meaning("Ready of a profile or template", "At least one node offers the accelerator."),
+    "NodesNotWatched": Meaning(
+        "Ready of a profile", "Nodes are not watched (chart value reconciler.nodes, or namespaced), so nobody knows."
+    ),
     # -- base models and adapters as artifacts
     "ModelCached": Meaning("Ready of a model artifact", "The bytes are complete."),
     "MeasuringSource": Meaning("Ready of a model artifact", "The size of the source is being found out.", _WAIT),
@@ -177,3 +249,35 @@ CONDITIONS: dict[str, Meaning] = {
         "why", "A pod of the server cannot be scheduled or started.", "correct what the message names"
     ),
 }
+
+EVENTS: dict[str, Meaning] = {
+    "AdapterPending": Meaning("AIMService", "An adapter waits again: its artifact, disk or turn is missing.", _WAIT),
+    "AdapterDownloading": Meaning("AIMService", "An adapter's staging runs."),
+    "AdapterDownloaded": Meaning("AIMService", "An adapter is on the disk."),
+    "AdapterLoaded": Meaning("AIMService", "Every ready replica lists the adapter."),
+    "AdapterFailed": Meaning(
+        "AIMService", "An adapter is invalid or its staging failed; the message has the reason.", "see that reason"
+    ),
+    "AdapterLoadRejected": Meaning(
+        "AIMService",
+        "A ready server does not list the adapter although it had the time.",
+        "read the log of the pod that the message names",
+    ),
+    "AdapterDeleting": Meaning("AIMService", "An adapter was removed and is being unloaded."),
+    "AdapterUnloadOverdue": Meaning(
+        "AIMService",
+        "A removed adapter is off the disk, but a server still listed it when the wait (unloadGrace) was over.",
+        "read the server's log; a restart of the pod unloads it",
+    ),
+    "AdapterMaxRankChanged": Meaning("AIMService", "The rank ceiling changed; the pods are replaced."),
+    "PredictorChanged": Meaning("AIMService", "What the pods run changed; they are replaced. The message says what."),
+    "InferenceServiceRefused": Meaning(
+        "AIMService", "The API server refused our InferenceService.", "correct what the message names"
+    ),
+    "ModelFetched": Meaning("AIMArtifact", "The base model is complete in its cache."),
+    "DiskReaped": Meaning("AIMArtifact", "A sweep of the adapter disk ended; the message says what it freed."),
+    "SweepDryRun": Meaning("AIMArtifact", "A dry run of the sweep was started, or ended."),
+    "JobFailed": Meaning("AIMArtifact", "A download or sweep ended without saying why.", "read the Job's events"),
+    "JobDeadlineExceeded": Meaning("AIMArtifact", "A download or sweep ran past its deadline.", "see its condition"),
+}
+"""Events by reason; `where`: the kind that they are about. Failed downloads and sweeps also carry the disk reasons."""
