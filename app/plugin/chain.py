@@ -35,6 +35,24 @@ def broken(link: str, reason: str, says: str, fix: str = "", look: str = "", *, 
     return Link(link, state, says, reason, fix, look)
 
 
+_BLOCKED = (
+    (("secret",), "create that Secret in this namespace: env of a RuntimeConfig, cache or artifact refers to it"),
+    (("configmap",), "create that ConfigMap in this namespace: env of a RuntimeConfig or artifact refers to it"),
+    (("image", "pull"), "correct the image, or give imagePullSecrets that may pull it"),
+    (("unschedulable", "nodes are available", "no node"), "make room for the pod, or ask for less"),
+    (("persistentvolumeclaim", "volume"), "look at the claim's events: its volume is not provisioned or mounted"),
+)
+
+
+def fix_of_blocked(said: str) -> str:
+    """Return what to do about a pod that cannot start, by what the cluster said about it."""
+    lower = said.lower()
+    for words, fix in _BLOCKED:
+        if any(word in lower for word in words):
+            return fix
+    return ""
+
+
 def from_error(link: str, error: FieldError) -> Link:
     """A link that a rule refuses."""
     return Link(link, "broken", _said(error), error.reason, error.hint)

@@ -12,7 +12,7 @@ from api.view import (
     items,
     text,
 )
-from app.plugin.chain import PLUGIN, Link, State, broken, from_error
+from app.plugin.chain import PLUGIN, Link, State, broken, fix_of_blocked, from_error
 from app.plugin.chain_service import server
 from app.plugin.output import size
 from app.plugin.reasons import CONDITIONS
@@ -97,7 +97,7 @@ def _job(seen: Snapshot, name: str) -> Link:
         done = f": {percent} % of {size(integer(entry, 'progress', 'totalBytes'))}" if percent is not None else ""
         return broken("job", "StagingRuns", f"it is being downloaded{done}", state="waiting", look=look)
     if error and reason not in _RUNS_WELL:
-        return broken("job", "StagingBlocked", f"the staging Job cannot start: {error}", look=look)
+        return broken("job", "StagingBlocked", f"the staging Job cannot start: {error}", fix_of_blocked(error), look)
     return broken("job", "StagingWaiting", "its staging Job has not started yet", state="waiting", look=look)
 
 

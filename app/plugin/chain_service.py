@@ -21,7 +21,7 @@ from api.view import (
     uid_of,
     uses_adapters,
 )
-from app.plugin.chain import Link, State, broken, from_error, look_claim, look_events, look_job
+from app.plugin.chain import Link, State, broken, fix_of_blocked, from_error, look_claim, look_events, look_job
 from app.plugin.output import size
 from app.plugin.reasons import CONDITIONS
 from app.plugin.snapshot import Snapshot
@@ -205,6 +205,7 @@ def _base(seen: Snapshot) -> Link:
                 "base",
                 "DownloadBlocked",
                 f'the download of base "{name_of(base)}" cannot start: {job.blocked_by}',
+                fix_of_blocked(job.blocked_by),
                 look=look_job(seen, job.name),
             )
     percent = integer(base, "status", "progress", "percentage")
@@ -292,6 +293,7 @@ def _subtree(seen: Snapshot) -> Link:
             "subtree",
             "StagingBlocked",
             f"the subtree-sync Job cannot start: {job.blocked_by}",
+            fix_of_blocked(job.blocked_by),
             look=look_job(seen, job.name),
         )
     if not done:
@@ -353,9 +355,7 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
             if reason and reason not in ("ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
                 message = text(status, "state", "waiting", "message") or ""
                 says = f"pod {name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
-                return broken(
-                    "server", "PodPending", says, "correct the image, its pull secret, or what the message names", look
-                )
+                return broken("server", "PodPending", says, fix_of_blocked(f"{reason} {message}"), look)
             if reason == "CrashLoopBackOff":
                 code = dig(status, "lastState", "terminated", "exitCode")
                 says = f"pod {name_of(pod)} ends again and again" + (

@@ -65,7 +65,9 @@ def _blast(one: Effect) -> list[Line]:
     if one.scaled:
         out.append(line(f"    replicas: {', '.join(one.scaled)}"))
     before, after = one.ceiling
-    if before != after and not one.created:
+    if one.created and after is not None:
+        out.append(line(f"    rank ceiling {after} ({one.ceiling_origin})"))
+    elif before != after:
         out.append(line(f"    rank ceiling {before or 'none'} → {after or 'none'} ({one.ceiling_origin})"))
     if one.adapters_added:
         out.append(line(f"    staged: {', '.join(one.adapters_added)}"))

@@ -133,7 +133,7 @@ def lines(seen: Snapshot) -> list[Line]:
     shown = view(seen)
     out = [line((f"{shown['namespace']}/{shown['name']}", BOLD), "   ", state(shown["status"]), f"   {shown['mode']}")]
     out += columns(_facts(shown), indent=2)
-    out += [found for entry in shown["conditions"] if (found := _condition_line(entry)) is not None]
+    out += [_condition_line(entry) for entry in _telling(shown["conditions"])]
     if shown["adapters"]:
         out += [line(""), *_table(shown, seen)]
     if shown["events"]:
@@ -176,14 +176,19 @@ def _ceiling_words(ceiling: dict[str, Any]) -> str:
     return words
 
 
-def _condition_line(entry: dict[str, Any]) -> Line | None:
-    """A condition that is not True is told; one that is, only when it has something to say."""
-    if entry["status"] == "True" and not entry["message"]:
-        return None
-    style = "" if entry["status"] == "True" else BAD if entry["reason"] in ("AdapterConfigInvalid",) else WAIT
-    return line(
-        "  ", (f"{entry['type']}: {entry['reason']}", style), f": {entry['message']}" if entry["message"] else ""
-    )
+def _telling(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conditions that say something; those that only repeat another one (Gated, Ready) are left out beside it."""
+    own = [entry for entry in conditions if entry["type"] != "Ready" and entry["reason"] != "Gated"]
+    telling = [entry for entry in own if entry["status"] != "True" or entry["message"]]
+    bad = any(entry["status"] != "True" for entry in telling)
+    rest = [entry for entry in conditions if entry not in own and entry["status"] != "True"]
+    return telling if bad else telling + rest[-1:]
+
+
+def _condition_line(entry: dict[str, Any]) -> Line:
+    style = "" if entry["status"] == "True" else BAD if entry["reason"] == "AdapterConfigInvalid" else WAIT
+    message = f": {entry['message']}" if entry["message"] else ""
+    return line("  ", (f"{entry['type']}: {entry['reason']}", style), message)
 
 
 def _table(shown: dict[str, Any], seen: Snapshot) -> list[Line]:
