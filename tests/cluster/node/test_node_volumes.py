@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.node.conftest import World
+from tests.cluster.node.conftest import World, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -138,9 +138,9 @@ async def test_empty_dir_is_shared_within_the_pod_and_gone_with_it(world: World)
     pod = {"containers": [one, other], "volumes": [{"name": "e", "emptyDir": {"medium": "Memory"}}]}
     made = await world.pod("p", pod=pod)
     await world.ended("p")
-    await asyncio.sleep(0.3)
+    folder = world.node.folder / "pods" / made["metadata"]["uid"]
+    await eventually(lambda: not folder.exists())
     assert world.log("p", container="d") == "shared\n"
-    assert not (world.node.folder / "pods" / made["metadata"]["uid"]).exists()
 
 
 async def test_pod_waits_for_its_claim(world: World) -> None:
