@@ -210,6 +210,7 @@ _UNIMPLEMENTED = {
     ("scaleFromZero",): "use spec.minReplicas: 1",
     ("overrides",): "name the wanted template in spec.template.name",
     ("profile", "selector"): "name the profile in spec.profile.name",
+    ("model", "custom", "hardware", "gpu", "minVram"): "name the model of the GPU in hardware.gpu.model",
 }
 _UNIMPLEMENTED_HOLDERS = frozenset(path[0] for path in _UNIMPLEMENTED)
 _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
@@ -219,7 +220,7 @@ _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
     AIM_SERVICE,
     reason="FieldNotImplemented",
     fields="spec.autoScaling, spec.routing, spec.scaleFromZero, spec.overrides, spec.profile.selector, "
-    "spec.adapters[i].sourceUri, .modelId, .rank",
+    "spec.model.custom.hardware.gpu.minVram, spec.adapters[i].sourceUri, .modelId, .rank",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact, rank: 8}]}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
 )
