@@ -101,7 +101,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 @pytest.fixture(scope="session")
 def node(plane: Plane) -> Iterator[NodeProcess]:
-    """Run the process node."""
+    """Run the process node; $AIM_TEST_ISOLATION tries another way of keeping containers apart.
+
+    With `none` the tests of what it cannot do fail, and as root some of them leave files on the machine.
+    """
     process = NodeProcess(plane, "--isolation", os.environ.get("AIM_TEST_ISOLATION", "auto"))
     process.start()
     yield process
