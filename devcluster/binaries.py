@@ -103,6 +103,8 @@ CONTROL_PLANE = Module(
     _kubernetes_variables(),
 )
 HELM_MODULE = Module("helm", (Program("helm", "helm.sh/helm/v3/cmd/helm"),), _helm_variables())
+# Only the chart's tests want it: it is built when they run, and never for a cluster.
+CERT_MANAGER = Module("certmanager", (Program("certmanager", "aim-adapters.local/devcluster/certmanager"),), ())
 MODULES = (CONTROL_PLANE, HELM_MODULE)
 
 
