@@ -32,6 +32,7 @@ _SETTINGS = {
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
     "HF_HOME": "/tmp/hf-home",  # noqa: S108 - nothing is written there; the root file system is read-only and HOME unset
 }
+_prepared: dict[str, tuple[float, float]] = {}
 
 
 class HubReader:
@@ -195,6 +196,9 @@ def _prepare_library() -> None:
     os.environ.update(_SETTINGS)
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DEBUG"):
         os.environ.pop(name, None)
+    wanted = (_CONNECT_SECONDS, _READ_SECONDS)
+    if _prepared.get("limits") == wanted:
+        return  # one client for a process: each loads all CA certificates
     import httpx2  # noqa: PLC0415
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
@@ -207,3 +211,4 @@ def _prepare_library() -> None:
         )
 
     set_client_factory(client)
+    _prepared["limits"] = wanted

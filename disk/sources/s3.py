@@ -1,4 +1,7 @@
-"""s3:// sources through boto3: listing, ranges bound to an ETag, checksums where the service has them."""
+"""s3:// sources through botocore, the client under boto3: listing, ranges bound to an ETag, checksums where they exist.
+
+boto3 itself would add its resource layer, and the time to load it in every Job.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -146,7 +150,7 @@ class S3Reader:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn everything that boto3 raises into a DiskFailure."""
+        """Turn everything that botocore raises into a DiskFailure."""
         from botocore import exceptions  # noqa: PLC0415 - lazy: costs start time
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - botocore lets some of its errors through
 
@@ -196,9 +200,9 @@ class S3Reader:
 
 def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
     """Build the client. Credentials come from the environment's chain, or from mounted files, or are none at all."""
-    import boto3  # noqa: PLC0415 - lazy: costs a quarter of a second
-    from botocore import UNSIGNED  # noqa: PLC0415
+    from botocore import UNSIGNED  # noqa: PLC0415 - lazy: costs start time
     from botocore.config import Config  # noqa: PLC0415
+    from botocore.session import get_session  # noqa: PLC0415
 
     signature: Any = "s3v4" if options.s3_signature_version == "s3v4" else None
     if options.s3_auth == "anonymous":
@@ -219,12 +223,21 @@ def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
     elif options.s3_ca_file:
         verify = _readable(Path(options.s3_ca_file))
     region = options.s3_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    keys: Any = _static_credentials(options)
-    client: Any = boto3.session.Session(**keys).client(
-        "s3", region_name=region, endpoint_url=endpoint, config=config, verify=verify
+    session: Any = get_session()
+    session.register_component("data_loader", _loader())
+    client: Any = session.create_client(
+        "s3", region, endpoint_url=endpoint, config=config, verify=verify, **_static_credentials(options)
     )
     client.meta.events.register("before-sign.s3.GetObject", _ask_for_checksum)
     return cast("S3Client", client)
+
+
+@cache
+def _loader() -> Any:
+    """The parsed description of the service, once for a process: it is most of what a client costs."""
+    from botocore.loaders import create_loader  # noqa: PLC0415 - lazy, as above
+
+    return create_loader()
 
 
 def _ask_for_checksum(request: Any, **_: Any) -> None:
