@@ -21,14 +21,18 @@ def as_view(report: Report) -> dict[str, Any]:
     return {
         "accepted": not any(one.errors for one in report.judged),
         "good": report.good,
-        "objects": [asdict(one) for one in report.judged],
+        "objects": [_lists(asdict(one)) for one in report.judged],
         "services": [_effect(one) for one in report.effects],
         "notes": list(report.notes),
     }
 
 
+def _lists(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+
+
 def _effect(one: Effect) -> dict[str, Any]:
-    found = asdict(one)
+    found = _lists(asdict(one))
     before, after = found.pop("ceiling")
     return found | {"rolls": bool(one.changes) and one.pods > 0, "ceilingBefore": before, "ceilingAfter": after}
 

@@ -393,10 +393,14 @@ def rank(  # noqa: PLR0917 - as above
 
 async def _set_ceiling(client: Client, namespace: str, service: str, number: int, *, yes: bool, dry_run: bool) -> None:
     from api.view import integer  # noqa: PLC0415 - as above
-    from app.plugin.edit import set_ceiling  # noqa: PLC0415
+    from app.plugin.edit import EditError, set_ceiling  # noqa: PLC0415
     from app.plugin.gather import find_service  # noqa: PLC0415
 
     found = await find_service(client, namespace, service)
+    try:
+        set_ceiling(found, number)  # what makes no sense is said before the pods are
+    except EditError as error:
+        raise ProblemError(str(error), FOUND) from None
     pods = integer(found, "status", "runtime", "currentReplicas") or 0
     now = integer(found, "status", "adapterMaxRank")
     if pods and now != number and not yes and not dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -390,8 +391,7 @@ def test_leases_that_may_not_be_read_judge_nothing() -> None:
 def test_claims_that_may_not_be_read_judge_nothing() -> None:
     scene = Scene()
     scene.claims = {}
-    seen = scene.snapshot()
-    seen = type(seen)(**{**seen.__dict__, "unreadable": frozenset({"PersistentVolumeClaim"})})
+    seen = replace(scene.snapshot(), unreadable=frozenset({"PersistentVolumeClaim"}))
     assert walk(seen, "sql")[0].broken is None
 
 
