@@ -80,7 +80,7 @@ def by_age(artifacts: Iterable[Json]) -> list[Json]:
     return sorted(
         found,
         key=lambda obj: (
-            str(obj.get("metadata", {}).get("creationTimestamp") or "9999"),
+            text(obj, "metadata", "creationTimestamp") or "9999",
             namespace_of(obj),
             name_of(obj),
         ),

@@ -47,7 +47,6 @@ def model_size(seen: Observed) -> Decimal | None:
     if declared := parse_quantity(dig(seen.artifact, "spec", "size")):
         return declared
     measured = integer(seen.artifact, "status", "discoveredSizeBytes")
-    measured = measured or integer(seen.artifact, "status", "download", "sizeBytes")
     return Decimal(measured) if measured else None
 
 

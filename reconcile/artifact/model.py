@@ -92,6 +92,6 @@ def _ready(seen: Observed, valid: Condition, download: Download) -> Condition:
 def _phase(ready: Condition, download: Download) -> str:
     if ready.true:
         return "Ready"
-    if ready.reason == "ConfigInvalid" or download.recorded.get("reason"):
+    if ready.reason == "ConfigInvalid" or (download.recorded.get("reason") and not download.complete):
         return "Failed"
     return "Progressing" if download.running is not None and download.running.phase == "running" else "Pending"

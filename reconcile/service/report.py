@@ -248,7 +248,6 @@ def render_status(
     uses = uses_adapters(service)
     on_disk = sum(1 for entry in adapters.declared if entry["state"] in ON_DISK)
     declared = len({ref.name for ref in adapter_refs(service)})
-    ceiling = ceiling_in_force(seen) if uses else None
     generation = generation_of(service)
     return {
         "observedGeneration": generation,
@@ -261,7 +260,7 @@ def render_status(
         "runtime": _runtime(seen),
         "adapters": list(adapters.entries) or None,
         "adapterSummary": f"{on_disk}/{declared}" if declared or uses else None,
-        "adapterMaxRank": ceiling if ceiling is not None else integer(service, "status", "adapterMaxRank"),
+        "adapterMaxRank": ceiling_in_force(seen),
         "adapterSubtreeSyncKey": disk.recorded.key or None,
         "adapterDiskPersistentVolumeClaim": disk.recorded.claim or None,
         "adapterDiskPersistentVolumeClaimUid": disk.recorded.claim_uid or None,

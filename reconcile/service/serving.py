@@ -179,11 +179,17 @@ def _on_its_way(entry: Json) -> bool:
 
 
 def ceiling_in_force(seen: Observed) -> int | None:
-    """Return the last valid ceiling: what a running server keeps while its adapter configuration is invalid."""
+    """Return the last valid ceiling, None where no server needs one.
+
+    A running server keeps its own while its adapter configuration is invalid, and when its last adapter went.
+    """
     kept = live_wiring(seen.live)
-    if kept is not None and seen.adapter_errors:
+    if kept is not None and (seen.adapter_errors or not uses_adapters(seen.service)):
         return kept.max_rank
-    return seen.ceiling.value
+    if not uses_adapters(seen.service):
+        return None
+    value = seen.ceiling.value
+    return value if value is not None else seen.facts.reported_ceiling
 
 
 # -- apply ----------------------------------------------------------------------------------------------------------
