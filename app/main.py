@@ -78,9 +78,18 @@ def _root() -> None:
 
 def main() -> None:
     """Run the command line; as a plugin of kubectl under the name that people type."""
-    if os.path.basename(sys.argv[0]).startswith("kubectl-"):
-        cli(prog_name="kubectl aim-adapters", complete_var="_AIM_ADAPTERS_COMPLETE")
-    cli(prog_name="aim-adapters")
+    plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
+    try:
+        cli(prog_name="kubectl aim-adapters" if plugin else "aim-adapters", complete_var="_AIM_ADAPTERS_COMPLETE")
+    except Exception as error:
+        place = COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else "", ("", ""))[0]
+        if not place.startswith(("app.lint", "app.plugin")):
+            raise
+        from app.plugin.access import print_error, tell  # noqa: PLC0415 - only for a fault of ours
+
+        line, code = tell(error)
+        print_error(line)
+        sys.exit(code)
 
 
 if __name__ == "__main__":

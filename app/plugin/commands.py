@@ -24,8 +24,11 @@ _MOST_CONFLICTS = 5
 
 def help_text(summary: str, body: str, *examples: str) -> str:
     """Return a command's help: what it does, exit codes, examples."""
-    shown = "\n".join(f"  kubectl aim-adapters {example}" for example in examples)
-    return f"{summary}\n\n{body}\n\n{EXITS}\n\n\b\nExamples:\n{shown}\n"
+    shown = "\n".join(
+        f"  {example if 'aim-adapters' in example else f'kubectl aim-adapters {example}'}" for example in examples
+    )
+    text = f"{summary}\n\n{body}\n\n{EXITS}\n\n\b\nExamples:\n{shown}\n"
+    return text.replace("[", "\\[")  # a bracket is markup to the library that lays the help out
 
 
 # -- status, why, watch ---------------------------------------------------------------------------------------------

@@ -1,0 +1,295 @@
+"""The commands for people against a running cluster: what they say is what is there, what they do happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.conftest import Cluster
+from tests.cluster.product.team import Team
+
+PROGRAM = (sys.executable, "-m", "app.main")
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def team(cluster: Cluster, namespace: str) -> Team:
+    """A team on the profile pipeline."""
+    return Team(cluster, namespace)
+
+
+def ask(team: Team, *args: str, code: int = 0, stdin: str | None = None, timeout: float = 150) -> str:
+    """Run a command in the team's namespace; its exit code is asserted, and that it never shows a traceback."""
+    done = team.cluster.run(*PROGRAM, *args, "-n", team.namespace, stdin=stdin, check=False, timeout=timeout)
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert done.returncode == code, said
+    return said if done.returncode else done.stdout
+
+
+def ask_json(team: Team, *args: str, code: int = 0) -> Any:
+    done = team.cluster.run(*PROGRAM, *args, "-n", team.namespace, "-o", "json", check=False)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def broken(team: Team, *args: str) -> Json:
+    """Return the link at which `why` stopped."""
+    (walk,) = ask_json(team, "why", *args, code=1)["walks"]
+    found: Json = walk["links"][-1]
+    return found
+
+
+def test_a_life_by_commands_alone(team: Team) -> None:
+    """add with a source → status, why, rank, disk tell of it → rank ceiling → remove."""
+    team.apply(team.service("chat"))
+    uri = team.put("sql", rank=8)
+    said = ask(team, "add", "chat", "sql", "--source", uri, "--rank", "8", "--wait", "--timeout", "120")
+    assert "AIMArtifact sql created" in said
+    assert "declared: sql" in said
+    team.until_loaded("chat", "sql")
+    assert "already declared: sql" in ask(team, "add", "chat", "sql", "--source", uri)
+
+    view = ask_json(team, "status", "chat")
+    assert (view["status"], view["mode"], view["ceiling"]["value"]) == ("Running", "dynamic", 32)
+    assert [(one["name"], one["state"], one["rank"]) for one in view["adapters"]] == [("sql", "Loaded", 8)]
+    assert "chat" in ask(team, "status")
+    assert ask_json(team, "why", "chat", "sql")["served"] is True
+    assert "nothing is broken" in ask(team, "why", "chat")
+    assert "sql" in ask(team, "rank", "chat")
+
+    (disk,) = ask_json(team, "disk", "--measure")
+    assert [(row["service"], row["adapter"]) for row in disk["adapters"]] == [("chat", "sql")]
+    assert disk["usedBytes"] > 0
+    assert disk["lastReap"]["reclaimedBytes"] == 0
+
+    assert "1 pod will restart; say --yes" in ask(team, "rank", "chat", "64", code=1)
+    ask(team, "rank", "chat", "64", "--yes", "--wait", "--timeout", "120")
+    assert team.status("chat")["adapterMaxRank"] == 64
+
+    assert "removed: sql" in ask(team, "remove", "chat", "sql", "--wait", "--delete-artifact", "--timeout", "120")
+    assert team.get("aimartifact", "sql") == {}
+    assert team.models("chat") == {"acme/tiny-llama"}
+
+
+def test_why_finds_each_broken_link(team: Team) -> None:
+    """A missing artifact, a private source, a damaged file: found and mended by the commands alone."""
+    team.apply(team.service("chat", ["sql"]))
+    team.until_running("chat")
+    assert broken(team, "chat", "sql")["reason"] == "AdapterArtifactNotFound"
+    assert broken(team, "chat", "nope")["reason"] == "AdapterNotDeclaredByService"
+
+    team.apply(team.adapter("sql", "hf://nobody/here"))
+    team.until_failed("chat", "sql", "SourceRepositoryNotFound")
+    link = broken(team, "chat", "sql")
+    assert (link["link"], link["reason"]) == ("job", "SourceRepositoryNotFound")
+    assert "retry chat sql" in link["fix"]
+
+    team.delete("aimartifact", "sql")
+    team.apply(team.adapter("sql", team.put_fixture("damaged-lfs-pointer")))
+    team.until_failed("chat", "sql", "AdapterIsLfsPointer")
+    link = broken(team, "chat", "sql")
+    assert (link["link"], link["reason"]) == ("files", "AdapterIsLfsPointer")
+
+
+def test_retry_after_the_source_was_mended(team: Team) -> None:
+    team.apply(team.adapter("late"), team.service("chat", ["late"]))
+    team.until_failed("chat", "late", "SourceRepositoryNotFound")
+    said = ask(team, "retry", "chat", "unknown", code=2)
+    assert said.splitlines()[-1] == 'error: "chat" does not declare "unknown" (declared: late)'
+    team.put("late")
+    ask(team, "retry", "chat", "late", "--wait", "--timeout", "120")
+    team.until_loaded("chat", "late")
+
+
+def test_waiting_ends_when_it_fails(team: Team) -> None:
+    team.apply(team.service("chat"))
+    team.until_running("chat")
+    said = ask(team, "add", "chat", "x", "--source", "hf://nobody/here", "--wait", "--timeout", "90", code=1)
+    assert "SourceRepositoryNotFound" in said.splitlines()[-1]
+
+
+def test_static_services_are_explained(team: Team) -> None:
+    team.put("one")
+    team.apply(team.adapter("one"), team.service("chat", ["one"], mode="static"))
+    team.until_loaded("chat", "one")
+    assert "is static" in ask(team, "add", "chat", "two", code=1)
+    assert "is static" in ask(team, "rank", "chat", "64", code=1)
+
+
+def test_the_template_pipeline(team: Team) -> None:
+    """Adapters of a service without a profile: written through v1alpha1, which admission allows."""
+    team.pipeline = "template"
+    team.apply(*team.model_and_template(), team.service("old"))
+    team.until_running("old")
+    ask(team, "add", "old", "sql", "--source", team.put("sql"), "--rank", "8", "--wait", "--timeout", "120")
+    team.until_loaded("old", "sql")
+    assert ask_json(team, "why", "old", "sql")["served"] is True
+
+
+# -- check ----------------------------------------------------------------------------------------------------------
+
+
+def check(team: Team, *objects: Json, code: int = 0) -> Json:
+    text = yaml.safe_dump_all(objects)
+    done = team.cluster.run(*PROGRAM, "check", "-f", "-", "-o", "json", "-n", team.namespace, stdin=text, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: Json = json.loads(done.stdout)
+    return found
+
+
+def test_check_tells_the_blast_radius_and_changes_nothing(team: Team) -> None:
+    team.put("sql")
+    team.apply(team.adapter("sql"), team.service("chat", ["sql"]))
+    team.until_loaded("chat", "sql")
+    before = team.versions()
+
+    config = team._object("v1alpha1", "AIMRuntimeConfig", "default", {"adapterRuntime": {"maxRank": 64}})
+    report = check(team, config)
+    (effect,) = report["services"]
+    assert (effect["ceilingBefore"], effect["ceilingAfter"], effect["rolls"]) == (32, 64, True)
+    assert effect["changes"] == ["env AIM_ADAPTER_MAX_RANK 32 → 64"]
+    assert report["objects"][0]["outcome"] == "created"
+
+    quiet = check(team, team.service("chat", ["sql"]))
+    assert quiet["objects"][0]["outcome"] == "unchanged"
+    assert quiet["services"][0]["changes"] == []
+
+    more = check(team, team.service("chat", ["sql", "med"]))
+    assert more["services"][0]["adapters_added"] == ["med"]
+    assert not more["services"][0]["rolls"]
+
+    fewer = check(team, team.service("chat", []))
+    assert fewer["services"][0]["adapters_removed"] == ["sql"]
+
+    env = check(team, team.service("chat", ["sql"], env=[{"name": "A", "value": "secret-word"}]))
+    assert env["services"][0]["changes"] == ["env A is new"]
+    assert "secret-word" not in json.dumps(env)
+    assert team.versions() == before
+
+
+def test_check_shows_what_the_cluster_refuses_with_its_place(team: Team) -> None:
+    team.put("sql")
+    team.apply(team.adapter("sql"), team.service("chat", ["sql"]))
+    team.until_loaded("chat", "sql")
+    report = check(team, team.service("chat", ["sql"], mode="static"), code=1)
+    (judged,) = report["objects"]
+    assert judged["outcome"] == "refused"
+    assert any("spec.adapterMode" in error and error.startswith("stdin:") for error in judged["errors"])
+
+    broken_by = check(team, team.adapter("sql", compatibleWith=["a/b"]), code=1)
+    assert any("AIMArtifact" in text or "fits a/b" in text for text in broken_by["services"][0]["broken"])
+
+
+def test_check_of_objects_that_do_not_exist_yet(team: Team) -> None:
+    report = check(team, team.adapter("sql"), team.service("chat", ["sql"]))
+    assert {one["outcome"] for one in report["objects"]} == {"created"}
+    (effect,) = report["services"]
+    assert (effect["created"], effect["ceilingAfter"]) == (True, 32)
+
+
+# -- lint with a cluster, the plugin, the rest ----------------------------------------------------------------------
+
+
+def test_lint_reads_what_is_referred_to_from_the_cluster(team: Team, tmp_path: Path) -> None:
+    team.apply(team.adapter("big", rank=128))
+    file = tmp_path / "service.yaml"
+    file.write_text(yaml.safe_dump(team.service("chat", ["big"])))
+    offline = ask(team, "lint", str(file))
+    assert "AdapterArtifactNotFound" in offline
+    said = ask(team, "lint", "--cluster", str(file), code=1)
+    assert "[AdapterRankAboveCeiling]" in said
+    assert "NotFound" not in said
+
+
+def test_as_a_plugin_of_kubectl(team: Team) -> None:
+    team.apply(team.service("chat"))
+    team.until_running("chat")
+    env = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    kubectl = team.cluster.info["kubectl"]
+    done = subprocess.run(
+        [kubectl, "aim-adapters", "status", "chat", "-n", team.namespace],
+        env={**os.environ, **env, "KUBECONFIG": str(team.cluster.kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{team.namespace}/chat   Running")
+    listed = team.cluster.run(kubectl, "plugin", "list", check=False)
+    assert "Traceback" not in listed.stderr
+
+
+def test_names_are_completed_from_the_cluster(team: Team) -> None:
+    team.apply(team.service("chat"), team.service("other"))
+    words = f"aim-adapters status -n {team.namespace} ch"
+    done = subprocess.run(
+        PROGRAM,
+        env={
+            **os.environ,
+            "KUBECONFIG": str(team.cluster.kubeconfig),
+            "_AIM_ADAPTERS_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": "4",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["chat"], done.stderr
+
+
+def test_watch_tells_each_change(team: Team) -> None:
+    team.put("sql")
+    watching = subprocess.Popen(
+        [*PROGRAM, "watch", "-n", team.namespace, "--for", "90"],
+        env={**os.environ, "KUBECONFIG": str(team.cluster.kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        team.apply(team.adapter("sql"), team.service("chat", ["sql"]))
+        team.until_loaded("chat", "sql")
+        assert watching.stdout is not None
+        seen = ""
+        for line in watching.stdout:  # ends with the watch at the latest
+            seen += line
+            if "adapter sql" in line and "→ Loaded" in line:
+                break
+        assert f"{team.namespace}/chat" in seen
+        assert "→ Loaded" in seen
+    finally:
+        watching.kill()
+        watching.wait()
+        if watching.stdout is not None:
+            watching.stdout.close()
+
+
+MISTAKES = {
+    "no such service": (("status", "nope"), "no AIMService"),
+    "why without one": (("why", "nope"), "no AIMService"),
+    "a context that is not there": (("status", "--context", "nope"), "nope"),
+    "an unreachable cluster": (("status", "--kubeconfig", "{unreachable}"), "does not answer"),
+}
+
+
+@pytest.mark.parametrize(("args", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_told_in_one_line(team: Team, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
+    unreachable = tmp_path / "kubeconfig"
+    config = yaml.safe_load(team.cluster.kubeconfig.read_text())
+    for entry in config["clusters"]:
+        entry["cluster"]["server"] = "https://127.0.0.1:1"
+    unreachable.write_text(yaml.safe_dump(config))
+    said = ask(team, *(word.format(unreachable=unreachable) for word in args), code=2)
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+    assert said.startswith("error: ")
