@@ -47,3 +47,16 @@ def observe(service: dict[str, Any], *world: dict[str, Any], **settings: Any) ->
 
 def rendered(decision: Decision, kind: Any) -> list[Any]:
     return [obj for known, obj in (*decision.apply, *decision.create) if known == kind]
+
+
+TEMPLATE: dict[str, Any] = {
+    "kind": "AIMServiceTemplate",
+    "metadata": {"name": "qwen3-8b-latency"},
+    "spec": {
+        "modelName": "qwen3-8b",
+        "metric": "latency",
+        "precision": "fp8",
+        "hardware": {"gpu": {"model": "MI300X", "count": 2}},
+        "env": [{"name": "VLLM_USE_V1", "value": "1"}],
+    },
+}

@@ -12,21 +12,8 @@ from reconcile.jobs import read_job
 from reconcile.objects import agrees
 from reconcile.service.decide import Observed, decide
 from tests.unit.reconcile.golden import check_golden
-from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, observe, profile, rendered
+from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, TEMPLATE, observe, profile, rendered
 
-TEMPLATE_WORLD = (
-    {
-        "kind": "AIMServiceTemplate",
-        "metadata": {"name": "qwen3-8b-latency"},
-        "spec": {
-            "modelName": "qwen3-8b",
-            "metric": "latency",
-            "precision": "fp8",
-            "hardware": {"gpu": {"model": "MI300X", "count": 2}},
-            "env": [{"name": "VLLM_USE_V1", "value": "1"}],
-        },
-    },
-)
 DYNAMIC = {"adapterMode": "dynamic"}
 LONG = "a-very.long-name-" + "x" * 60
 RESTRICTED = {"security_profile": "restricted", "max_surge": 1, "max_unavailable": 0}
@@ -128,10 +115,10 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], dict[str, An
     ),
     "old-kserve": ({"spec": {}}, (), {"deployment_mode": "RawDeployment"}),
     "long-name": ({"metadata": {"name": LONG}, "spec": {"profile": {"name": "qwen3-8b-mi300x"}}}, (), {}),
-    "template": ({"spec": {"profile": None, "model": {"name": "qwen3-8b"}}}, TEMPLATE_WORLD, {}),
+    "template": ({"spec": {"profile": None, "model": {"name": "qwen3-8b"}}}, (TEMPLATE,), {}),
     "template-dynamic": (
         {"spec": {"profile": None, "model": {"name": "qwen3-8b"}, **DYNAMIC}, "status": SYNCED},
-        TEMPLATE_WORLD,
+        (TEMPLATE,),
         {},
     ),
     "bare-image": ({"spec": {"profile": None, "model": {"image": "registry.example/aim:0.13.0"}}}, (), {}),

@@ -1,0 +1,372 @@
+"""Caches, bases, gates and lists over time, in the world in memory."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_PROFILE,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE,
+    INFERENCE_SERVICE,
+    PERSISTENT_VOLUME_CLAIM,
+)
+from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.view import name_of, text, uid_of
+from reconcile.decision import Decision
+from reconcile.service.cache import cache_origin
+from reconcile.service.decide import decide
+from reconcile.service.live import live_cache_mounts, live_wiring
+from tests.unit.reconcile.model.life import Life
+from tests.unit.reconcile.service.scene import TEMPLATE, observe
+from tests.unit.reconcile.service.test_weak_spots import served
+
+
+def pods_of(life: Life) -> list[str]:
+    return [pod.name for pods in life.machinery.pods.values() for pod in pods]
+
+
+def test_adding_and_removing_in_dynamic_mode_touches_no_pod() -> None:
+    life = served("dynamic")
+    pods, isvc = pods_of(life), life.isvc
+    for adapters in (["a"], ["a", "b"], ["b"], []):
+        for name in adapters:
+            if life.store.get(AIM_ARTIFACT, name) is None:
+                life.adapter(name)
+        life.edit(adapters=adapters)
+        life.settle()
+        assert set(life.folder.live) == set(adapters)
+        assert life.isvc == isvc
+        assert pods_of(life) == pods
+    assert life.condition("Adapters") == ("True", "AdaptersStaged")
+
+
+def test_a_static_service_waits_for_all_its_adapters() -> None:
+    life = Life()
+    life.adapter("a")
+    life.service("static", ["a", "missing"])
+    life.settle()
+    assert life.isvc is None
+    assert life.condition("Ready") == ("False", "AdaptersStaging")
+    assert life.entry("missing")["lastError"] == "AdapterArtifactNotFound"
+    life.adapter("missing", rank=64)
+    life.settle()
+    assert life.isvc is not None
+    assert life.status["adapterMaxRank"] == 64
+    assert life.status["status"] == "Running"
+
+
+def test_static_without_adapters_mounts_nothing() -> None:
+    life = served("static")
+    assert live_wiring(life.isvc) is None
+    assert "adapterMaxRank" not in life.status
+    assert not any(entry["type"] == "Adapters" for entry in life.status["conditions"])
+
+
+def test_a_static_list_that_changed_all_the_same_is_followed_on_the_disk_alone() -> None:
+    life = served("static", "a", "b")
+    life.adapter("c")
+    pods = pods_of(life)
+    life.edit(adapters=["a", "c"])
+    life.cluster._work_off()
+    assert set(life.folder.live) == {"a", "c"}
+    assert pods_of(life) == pods
+    assert life.entry("c")["lastError"].startswith("RestartRequired: ")
+    assert life.state("b") == "Deleting"
+    message = next(c["message"] for c in life.status["conditions"] if c["type"] == "Adapters")
+    assert "restarted" in message
+    for pod_list in life.machinery.pods.values():
+        pod_list.clear()
+    life.machinery.now += timedelta(minutes=1)
+    life.settle()
+    assert (life.state("a"), life.state("c"), life.entry("b")) == ("Loaded", "Loaded", {})
+    assert life.status["status"] == "Running"
+
+
+def test_a_base_that_was_deleted_gets_its_successor_and_the_pods_keep_the_old_until_it_is_ready() -> None:
+    life = served("dynamic", "a")
+    old_isvc, pods = life.isvc, pods_of(life)
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, name_of(base))
+    life.passes()
+    successor = life.store.get(AIM_ARTIFACT, name_of(base))
+    assert successor is not None
+    assert uid_of(successor) != uid_of(base)
+    assert life.isvc == old_isvc
+    assert life.condition("Ready") == ("True", "Serving")
+    assert life.state("a") == "Pending"  # on the new disk; the pods still serve it from the old
+    seen: list[tuple[bool, bool]] = []
+    for _ in range(12):
+        for job in life.machinery.waiting_jobs():
+            life.machinery.run(job, "ok")
+        life.passes()
+        caches, wiring = live_cache_mounts(life.isvc), live_wiring(life.isvc)
+        assert wiring is not None
+        seen.append((caches == live_cache_mounts(old_isvc), wiring == live_wiring(old_isvc)))
+        life.machinery.tick()
+    assert seen[0] == (True, True)
+    assert seen[-1] == (False, False)
+    assert (True, False) not in seen  # one roll takes over both
+    assert (False, True) not in seen
+    assert pods_of(life) != pods
+    life.settle()
+    assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")
+    assert not [claim for claim in life.store.all(PERSISTENT_VOLUME_CLAIM) if "deletionTimestamp" in claim["metadata"]]
+
+
+def test_a_raised_ceiling_rolls_once_and_retries_at_once() -> None:
+    life = served("dynamic", "a")
+    life.adapter("big", rank=16)
+    life.machinery.sources["hf://acme/big"].rank = 64  # the files say more than the artifact
+    life.edit(adapters=["a", "big"])
+    life.settle()
+    assert life.entry("big")["lastError"].startswith("AdapterRankExceedsCeiling")
+    assert life.entry("big")["nextRetryTime"]
+    life.cluster.events.clear()
+    life.edit(adapterRuntime={"maxRank": 64})
+    life.cluster._work_off()
+    assert life.state("big") == "Loaded"
+    assert len([event for event in life.cluster.events if "AdapterMaxRankChanged" in event]) == 1
+
+
+def test_lowering_waits_for_what_is_not_known() -> None:
+    life = served("dynamic", "a", adapterRuntime={"maxRank": 64})
+    life.edit(adapters=["a", "missing"], adapterRuntime={"maxRank": 16})
+    life.settle()
+    assert life.status["adapterMaxRank"] == 64
+    life.adapter("missing")
+    life.settle()
+    assert life.status["adapterMaxRank"] == 16
+    wiring = live_wiring(life.isvc)
+    assert wiring is not None
+    assert wiring.max_rank == 16
+
+
+def test_a_lower_ceiling_that_an_adapter_exceeds_is_not_taken() -> None:
+    life = Life()
+    life.adapter("a", rank=64)
+    life.service(adapters=["a"], adapterRuntime={"maxRank": 64})
+    life.settle()
+    before = life.isvc
+    life.edit(adapterRuntime={"maxRank": 32})
+    life.settle()
+    assert life.isvc == before
+    assert life.status["adapterMaxRank"] == 64
+    assert life.condition("ConfigValid") == ("False", "AdapterConfigInvalid")
+    assert life.status["status"] == "Degraded"
+
+
+def test_retry_and_restage_by_annotation() -> None:
+    life = served("dynamic", "a")
+    source = life.machinery.sources["hf://acme/a"]
+    source.content = "sha256:new"
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.settle()
+    assert life.folder.live["a"][0] == "sha256:new"
+    assert life.state("a") == "Loaded"
+    source.broken = True
+    life.adapter("b", uri="hf://acme/a")
+    source = life.machinery.sources["hf://acme/a"]
+    source.broken = True
+    life.edit(adapters=["a", "b"])
+    life.cluster._work_off()
+    assert life.state("b") == "Failed"
+    source.broken = False
+    life.cluster._work_off()
+    assert life.state("b") == "Failed"  # not due
+    life.store.annotate(AIM_SERVICE, "chat", ANNOTATION_RETRY_STAGING, "now")
+    life.cluster._work_off()
+    assert life.state("b") == "Loaded"
+    assert life.status["lastRetryStaging"] == "now"
+    assert life.writes_of() == []
+
+
+def test_changed_content_waits_until_no_server_lists_the_old() -> None:
+    life = served("dynamic", "a")
+    life.machinery.sources["hf://acme/a"].content = "sha256:new"
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.passes()
+    life.run_jobs(ROLE_STAGING)
+    life.passes()
+    assert "a" not in life.folder.live  # a short 404 rather than wrong output
+    assert life.entry("a")["lastError"].startswith("AdapterHeldForUnload: ")
+    assert life.jobs(ROLE_STAGING) == []
+    life.machinery.tick()
+    life.passes()
+    life.run_jobs(ROLE_STAGING)
+    life.passes()
+    assert life.folder.live["a"][0] == "sha256:new"
+
+
+def test_an_invalid_adapter_does_not_hold_up_its_siblings_before_anything_exists() -> None:
+    life = Life()
+    life.adapter("a")
+    life.adapter("too-big", rank=512)
+    life.service(adapters=["a", "too-big"])
+    life.settle()
+    assert (life.state("a"), life.state("too-big")) == ("Downloaded", "Failed")
+    assert life.isvc is None
+    assert life.condition("Ready") == ("False", "AdapterConfigInvalid")
+
+
+def test_only_one_sync_job_at_a_time() -> None:
+    life = served("dynamic", "a")
+    for name in "bcd":
+        life.adapter(name)
+        life.edit(adapters=["a", name])
+        life.passes()
+        assert len(life.jobs(ROLE_SUBTREE_SYNC)) == 1
+
+
+def test_a_failed_sync_is_tried_again_and_told() -> None:
+    life = Life()
+    life.service()
+    life.passes()
+    life.run_jobs("model-fetch")
+    life.passes()
+    life.run_jobs("model-fetch")
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC, "fail")
+    life.passes()
+    message = next(c["message"] for c in life.status["conditions"] if c["type"] == "Adapters")
+    assert "SourceTimeout" in message
+    assert life.writes_of() == []
+    life.machinery.now += timedelta(minutes=1)
+    life.passes()
+    (job,) = life.jobs(ROLE_SUBTREE_SYNC)
+    assert job["metadata"]["annotations"]["aim.eai.amd.com/attempt"] == "2"
+    life.settle()
+    assert life.status["status"] == "Running"
+
+
+def test_a_deleted_inference_service_comes_back() -> None:
+    life = served("dynamic", "a")
+    isvc = life.isvc
+    assert isvc is not None
+    life.store.delete(INFERENCE_SERVICE, name_of(isvc))
+    life.settle()
+    assert life.isvc is not None
+    assert life.status["status"] == "Running"
+
+
+def test_overridden_sources_are_cached_by_a_profile_of_the_services_own() -> None:
+    life = Life()
+    life.service("static", profileOverrides={"modelSources": [{"sourceUri": "hf://Qwen/Qwen3-4B"}]})
+    life.settle()
+    (overlay,) = life.store.all(AIM_PROFILE)
+    assert overlay["spec"]["modelSources"] == [{"sourceUri": "hf://Qwen/Qwen3-4B"}]
+    assert life.status["status"] == "Running"
+    (cache,) = life.store.all(AIM_PROFILE_CACHE)
+    assert (cache["spec"]["profileName"], cache["spec"]["profileScope"]) == (name_of(overlay), "Namespace")
+    assert life.writes_of() == []
+
+
+def test_several_sources_without_adapters_are_all_mounted() -> None:
+    sources = [{"sourceUri": "hf://Qwen/Qwen3-8B"}, {"sourceUri": "hf://Qwen/draft"}]
+    life = Life(modelSources=sources)
+    life.service("static")
+    life.settle()
+    assert [mount.path for mount in live_cache_mounts(life.isvc)] == [
+        "/workspace/cache/Qwen/Qwen3-8B",
+        "/workspace/cache/Qwen/draft",
+    ]
+    assert life.status["status"] == "Running"
+
+
+def test_two_services_share_one_cache_and_a_dedicated_one_has_its_own() -> None:
+    life = Life()
+    life.service("static")
+    life.make(AIM_SERVICE, {"metadata": {"name": "two"}, "spec": {"profile": {"name": "qwen3-8b-mi300x"}}})
+    dedicated = {"profile": {"name": "qwen3-8b-mi300x"}, "caching": {"mode": "Dedicated"}}
+    life.make(AIM_SERVICE, {"metadata": {"name": "own"}, "spec": dedicated})
+    life.settle()
+    modes = sorted(cache["spec"]["mode"] for cache in life.store.all(AIM_PROFILE_CACHE))
+    assert modes == ["Dedicated", "Shared"]
+    assert len([obj for obj in life.store.all(AIM_ARTIFACT)]) == 2  # noqa: C416 - counts them
+    life.store.delete(AIM_SERVICE, "own")
+    life.settle()
+    assert len(life.store.all(AIM_PROFILE_CACHE)) == 1
+
+
+def test_a_changed_profile_rolls_and_drops_the_old_projection() -> None:
+    life = served("static")
+    life.settle()
+    profile = life.store.objects[(AIM_CLUSTER_PROFILE.kind, "qwen3-8b-mi300x")]
+    life.store.edit(AIM_CLUSTER_PROFILE, "qwen3-8b-mi300x", dict(profile["spec"]) | {"engineEnv": {"A": "1"}})
+    life.settle()
+    config_maps = [obj for (kind, _), obj in life.store.objects.items() if kind == "ConfigMap"]
+    assert len(config_maps) == 1
+    assert any("PredictorChanged" in event and "volumes" in event for event in life.cluster.events)
+
+
+# -- template pipeline ----------------------------------------------------------------------------------------------
+
+ON_TEMPLATES: dict[str, Any] = {"profile": None, "model": {"name": "qwen3-8b"}}
+CUSTOM = {"custom": {"baseImage": "img", "modelSources": [{"sourceUri": "hf://Qwen/Qwen3-8B"}]}}
+SECOND = {"kind": "AIMServiceTemplate", "metadata": {"name": "second"}, "spec": {"modelName": "qwen3-8b"}}
+OWN_SOURCES = {
+    "kind": "AIMServiceTemplate",
+    "metadata": {"name": "qwen3-8b-latency"},
+    "spec": {"modelName": "qwen3-8b", "modelSources": [{"sourceUri": "hf://Qwen/Qwen3-8B"}]},
+}
+TEMPLATES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], tuple[str, str], tuple[str, bool] | None]] = {
+    "the only template; the model says the sources": (
+        ON_TEMPLATES,
+        (TEMPLATE,),
+        ("True", "AllCachesReady"),
+        ("qwen3-8b-latency", True),
+    ),
+    "the template says its own": (
+        ON_TEMPLATES,
+        (OWN_SOURCES,),
+        ("True", "AllCachesReady"),
+        ("qwen3-8b-latency", False),
+    ),
+    "several fit": (ON_TEMPLATES, (TEMPLATE, SECOND), ("False", "TemplateAmbiguous"), ("qwen3-8b", True)),
+    "the named one": (
+        ON_TEMPLATES | {"template": {"name": "second"}},
+        (TEMPLATE, SECOND),
+        ("True", "AllCachesReady"),
+        ("second", True),
+    ),
+    "the model does not exist": (
+        {"profile": None, "model": {"name": "nobody"}},
+        (),
+        ("False", "ReferenceNotFound"),
+        None,
+    ),
+    "none fits": (
+        {"profile": None, "model": {"name": "bare"}},
+        ({"kind": "AIMModel", "metadata": {"name": "bare"}, "spec": {"image": "img"}},),
+        ("False", "TemplateNotFound"),
+        None,
+    ),
+    "a bare image": ({"profile": None, "model": {"image": "img"}}, (), ("True", "NothingToCache"), None),
+    "a custom model": ({"profile": None, "model": CUSTOM}, (), ("True", "AllCachesReady"), ("chat", True)),
+}
+
+
+@pytest.mark.parametrize(("spec", "world", "condition", "origin"), TEMPLATES.values(), ids=TEMPLATES)
+def test_templates(
+    spec: dict[str, Any],
+    world: tuple[dict[str, Any], ...],
+    condition: tuple[str, str],
+    origin: tuple[str, bool] | None,
+) -> None:
+    seen = observe({"spec": spec}, *world)
+    found = cache_origin(seen.facts)
+    assert ((found.name, bool(found.sources)) if found else None) == origin
+    decision = decide(seen)
+    assert _condition(decision, "CacheReady") == condition
+    caches = [obj for kind, obj in decision.apply if kind.kind == "AIMTemplateCache"]
+    assert len(caches) == (1 if condition[1] == "AllCachesReady" else 0)
+
+
+def _condition(decision: Decision, kind: str) -> tuple[str, str]:
+    entry = next(entry for entry in decision.status["conditions"] if entry["type"] == kind)
+    return entry["status"], entry["reason"]
