@@ -75,7 +75,7 @@ def judge_adapters(
         if ref.name in seen or artifact is None or isinstance(artifact, Unreadable):
             continue
         seen.add(ref.name)
-        path = adapter_path(artifact, ref.name)
+        path = adapter_path(artifact) or ref.name
         if not is_adapter(artifact):
             found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
@@ -104,13 +105,32 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(_RULES)
 
 
-def rules_for(kind: str, *bases: Basis, warns: bool | None = None) -> tuple[Rule, ...]:
-    """Return the rules of a kind; of some bases, and of errors or warnings only, where asked."""
+def rules_for(
+    kind: str, *bases: Basis, warns: bool | None = None, given: frozenset[str] | None = None
+) -> tuple[Rule, ...]:
+    """Return the rules of a kind.
+
+    Of some bases, of errors or warnings only, and of those alone that have something to say about the `given` fields
+    of the spec, where asked.
+    """
     return tuple(
         entry
         for entry in _RULES
-        if kind in entry.kinds and (not bases or entry.basis in bases) and (warns is None or entry.warns == warns)
+        if kind in entry.kinds
+        and (not bases or entry.basis in bases)
+        and (warns is None or entry.warns == warns)
+        and (given is None or not entry.when or not entry.when.isdisjoint(given))
     )
+
+
+def fields_that_matter(seen: Seen) -> frozenset[str]:
+    """Return the fields of the spec, old or new, that some rule's `when` names."""
+    return _fields_named() & {*seen.spec, *seen.old_spec}
+
+
+@cache
+def _fields_named() -> frozenset[str]:
+    return frozenset(name for entry in _RULES for name in entry.when)
 
 
 def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
@@ -118,10 +138,7 @@ def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWar
     findings: list[Finding] = []
     warnings: list[FieldWarning] = []
     failures: list[Failure] = []
-    given: set[str] = {*seen.spec, *seen.old_spec}
     for entry in rules:
-        if entry.when and entry.when.isdisjoint(given):
-            continue
         try:
             for output in entry.check(seen):
                 if isinstance(output, Finding):

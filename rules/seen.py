@@ -56,6 +56,9 @@ class Context:
 DEFAULT_CONTEXT = Context()
 
 
+_NO_CONFIG = MergedRuntimeConfig("", None, None)  # where a RuntimeConfig has no say in the ceiling
+
+
 class Seen:
     """An object under judgement. Nothing of it may be changed."""
 
@@ -173,7 +176,9 @@ class ServiceSeen(Seen):
     @lazy
     def ceiling(self) -> CeilingDecision:
         """The rank ceiling."""
-        return decide_ceiling(self.new, self.config, self.artifacts, self.reported_ceiling, refs=self.refs)
+        needed = self.dynamic and integer(self.spec, "adapterRuntime", "maxRank") is None
+        config = self.config if needed else _NO_CONFIG
+        return decide_ceiling(self.new, config, self.artifacts, self.reported_ceiling, refs=self.refs)
 
     @lazy
     def adapter_findings(self) -> list[AdapterFindings]:

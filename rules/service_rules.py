@@ -14,7 +14,7 @@ from api.names import (
     RANK_CEILINGS,
     inference_service_name_limit,
 )
-from api.view import Json, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
+from api.view import Json, adapter_refs, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
 from rules import adapters as adapter_rules
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names
 from rules.rank import SUPPORTED_RANKS
@@ -543,9 +543,9 @@ def template_newly_added(seen: ServiceSeen) -> Outputs:
 )
 def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
     """The mode is a start-up property of the pod."""
-    before = seen.before
-    if before is not None and before.dynamic != seen.dynamic:
-        was, now = ("dynamic", "static") if before.dynamic else ("static", "dynamic")
+    was_dynamic = seen.old_spec.get("adapterMode") == "dynamic"
+    if was_dynamic != seen.dynamic:
+        was, now = ("dynamic", "static") if was_dynamic else ("static", "dynamic")
         yield invalid(
             "spec.adapterMode",
             "AdapterModeImmutable",
@@ -572,10 +572,9 @@ def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
 )
 def static_adapters_changed(seen: ServiceSeen) -> Outputs:
     """A static service loads its adapters at start; compared as a set, so that order is free."""
-    before = seen.before
-    if before is None or before.dynamic or seen.dynamic:
+    if seen.dynamic or seen.old_spec.get("adapterMode") == "dynamic":
         return
-    was = {(ref.kind, ref.name) for ref in before.refs}
+    was = {(ref.kind, ref.name) for ref in adapter_refs(seen.old)}
     now = {(ref.kind, ref.name) for ref in seen.refs}
     if was == now:
         return
@@ -658,6 +657,8 @@ def template_changed(seen: ServiceSeen) -> Outputs:
 )
 def caching_mode_changed(seen: ServiceSeen) -> Outputs:
     """The cache is chosen at creation; Auto and Always mean Shared, Never means Dedicated."""
+    if seen.old_spec.get("caching") == seen.spec.get("caching"):
+        return
     was, now = caching_mode(seen.old), caching_mode(seen.new)
     if was != now:
         yield invalid(
@@ -1032,8 +1033,8 @@ def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
 )
 def change_rolls_pods(seen: ServiceSeen) -> Outputs:
     """A change of the container's env or of the deployment mode restarts every pod."""
-    before = seen.before
-    if before is None or not seen.pods:
+    before = seen.before if seen.pods else None
+    if before is None:
         return
     pods = f"rolls {seen.pods} pod{'s' if seen.pods != 1 else ''} ({seen.context.rollout})"
     if seen.dynamic and seen.pipeline.kind == before.pipeline.kind:

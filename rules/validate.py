@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json
 from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
-from rules.registry import Basis, Rule, rules_for, run
+from rules.registry import Basis, Rule, fields_that_matter, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
 from rules.verdict import Finding, Verdict
 from rules.world import World
@@ -38,7 +38,7 @@ def validate(
     if old is not None and old.get("spec") == new.get("spec"):
         return Verdict()
     seen = _see(kind, new, old, world, request_version=request_version, context=context)
-    findings, warnings, failures = run(_rules_of_a_request(kind.kind, old is not None), seen)
+    findings, warnings, failures = run(_rules_of_a_request(kind.kind, old is not None, fields_that_matter(seen)), seen)
     if findings and seen.before is not None:
         findings, ratcheted = _ratchet(kind, findings, seen.before)
         warnings.extend(ratcheted)
@@ -70,10 +70,10 @@ def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[lis
     return fresh, warnings
 
 
-@cache
-def _rules_of_a_request(kind: str, update: bool) -> tuple[Rule, ...]:
+@lru_cache(maxsize=1024)
+def _rules_of_a_request(kind: str, update: bool, given: frozenset[str]) -> tuple[Rule, ...]:
     bases = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST]
-    return rules_for(kind, *bases, *([Basis.TRANSITION] if update else []))
+    return rules_for(kind, *bases, *([Basis.TRANSITION] if update else []), given=given)
 
 
 @cache
