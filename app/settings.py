@@ -251,7 +251,13 @@ class Settings(BaseModel):
         timedelta(minutes=15),
         "How often a disk is swept, while something may be reclaimable.",
         group="Reconciling",
-        **_at_least(seconds=10),
+        **_at_least(seconds=1),
+    )
+    reaper_subtree_skew: Duration = _setting(
+        timedelta(minutes=2),
+        "A subtree that began so shortly before the living services were listed is left for the next sweep.",
+        group="Reconciling",
+        **_at_least(seconds=0),
     )
     scratch_guard: Duration = _setting(
         timedelta(minutes=30), "Scratch that is younger is never swept.", group="Reconciling", **_at_least(seconds=0)

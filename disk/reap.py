@@ -42,6 +42,7 @@ class _Sweep:
     now: float  # seconds since the epoch, by the file server's clock where it could be asked
     removed: list[str] = field(default_factory=list)
     freed: int = 0
+    left: int = 0  # what may go later: too young, or in use just now
     failures: list[str] = field(default_factory=list)
 
     def is_old(self, path: Path) -> bool:
@@ -101,13 +102,17 @@ def _reap_subtree(sweep: _Sweep, name: str) -> None:
     except UnsafeNameError:
         return  # nothing of ours is called so
     root, info = layout.root.lstat(), subtree.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_dev != root.st_dev or _is_too_young(sweep, name):
+    if not stat.S_ISDIR(info.st_mode) or info.st_dev != root.st_dev:
+        return
+    if _is_too_young(sweep, name):
+        sweep.left += 1
         return
     if spec.dry_run:
         sweep.remove(subtree, name)
         return
     if (lock := try_lock(fs, layout.service_lock(name))) is None:
-        return  # a writer is at work: it is for the next sweep
+        sweep.left += 1  # a writer is at work: it is for the next sweep
+        return
     try:
         fs.unlink(layout.declared(name))  # from now on no stager promotes into it
         fs.sync_directory(layout.declared_root)
@@ -139,13 +144,15 @@ def _reap_scratch(sweep: _Sweep, folder: Path) -> None:
 def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
     path, shown = folder / name, f"{folder.name}/{name}"
     if not sweep.is_old(path):
+        sweep.left += 1
         return
     if not name.startswith("get-") or sweep.spec.dry_run:
         sweep.remove(path, shown, rename=False)
         return
     lock_path = sweep.layout.download_lock(name.removeprefix("get-"))
     if (lock := try_lock(sweep.fs, lock_path)) is None:
-        return  # being downloaded, however slowly
+        sweep.left += 1  # being downloaded, however slowly
+        return
     try:
         sweep.remove(path, shown)
         sweep.fs.unlink(lock_path)
@@ -170,6 +177,8 @@ def _is_forgotten(sweep: _Sweep, service_uid: str) -> bool:
 def _remove_if_old(sweep: _Sweep, path: Path) -> None:
     if sweep.is_old(path):
         sweep.remove(path, str(path.relative_to(sweep.layout.root)), rename=False)
+    else:
+        sweep.left += 1
 
 
 def _reap_store(sweep: _Sweep) -> None:
@@ -194,6 +203,7 @@ def _reap_content(sweep: _Sweep, name: str) -> None:
     """A stager links a content within seconds of looking at it; one that is slower starts over. Raises: OSError."""
     layout, spec = sweep.layout, sweep.spec
     if not is_idle(layout, name, sweep.now, spec.subtree_skew_seconds):
+        sweep.left += 1
         return
     if spec.dry_run:
         entry = load(Entry, layout.store / name / "entry.json")
@@ -228,4 +238,5 @@ def _result(sweep: _Sweep) -> JobResult:
         message=f"{len(sweep.removed)} {verb}, {sweep.freed} bytes",
         removed=sweep.removed,
         reclaimed_bytes=sweep.freed,
+        left=sweep.left,
     )

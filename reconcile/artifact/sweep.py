@@ -109,8 +109,10 @@ def _record(seen: Observed, draft: Draft, job: JobState, *, dry_run: bool, world
 
 
 def _world_after(seen: Observed, result: JobResult, world: str) -> str:
-    """The world that was swept; after a failure none, so that the next tick sweeps again."""
-    return (world or world_hash(seen.users)) if result.ok else "failed"
+    """The world that was swept; after a failure, or when something was left for later, none: the next tick sweeps."""
+    if not result.ok:
+        return "failed"
+    return "unfinished" if result.left else world or world_hash(seen.users)
 
 
 def _tell(draft: Draft, result: JobResult, words: str, *, dry_run: bool) -> None:

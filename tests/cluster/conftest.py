@@ -27,6 +27,7 @@ SETTINGS = {
     "probe_period": "1s",
     "retry_base": "2s",
     "reaper_period": "10s",
+    "reaper_subtree_skew": "1s",
     "scratch_guard": "5s",
     "unload_grace": "20s",
 } | {
