@@ -112,7 +112,7 @@ def _judge(
         world = FilesWorld(given)
     with _progress("judging", len(collected.manifests) if len(files) >= _PROGRESS_FROM else 0) as step:
         findings = judge(collected, world, step=step)
-    return Summary(len(files), len(collected.manifests), collected.others, findings, notes)
+    return Summary(len(files), len(collected.manifests), collected.others, findings, notes, offline=reach is None)
 
 
 def _with_cluster(

@@ -65,8 +65,8 @@ def _of_rules(reason: str) -> Iterator[Entry]:
 
 def _rule_fix(reason: str) -> str:
     """The fix that the rule's own example is answered with."""
-    from rules.registry import all_rules  # noqa: PLC0415 - as above
     from rules.docs import judge_example  # noqa: PLC0415
+    from rules.registry import all_rules  # noqa: PLC0415 - as above
 
     for rule in all_rules():
         if reason in rule.reasons:

@@ -26,6 +26,7 @@ class Summary:
     others: int  # objects of kinds that are not ours
     findings: Sequence[Finding]
     notes: tuple[str, ...] = ()
+    offline: bool = True
 
     def count(self, level: str) -> int:
         """How many findings of a level there are."""
@@ -48,7 +49,7 @@ def to_text(summary: Summary, style: Style = plain) -> str:
     """Return a line for each finding, as compilers write them, and a last line that sums up."""
     lines = [_text_line(finding, style) for finding in summary.findings]
     lines += [style("dim", note) for note in summary.notes]
-    if any(finding.reason in NOT_THERE for finding in summary.findings):
+    if summary.offline and any(finding.reason in NOT_THERE for finding in summary.findings):
         lines.append(
             style("dim", "what is not among the files: --cluster reads it, --assume SUBJECT.FIELD=VALUE says it")
         )

@@ -10,7 +10,7 @@ import typer
 from app.plugin.access import CONTEXT_HELP, KUBECONFIG_HELP, NAMESPACE_HELP, Access
 from app.plugin.output import Shape
 
-_COMPLETION_SECONDS = 2.0
+_COMPLETION_SECONDS = 3.0
 _PANEL = "Cluster"
 
 
