@@ -56,8 +56,10 @@ app.kubernetes.io/part-of: aim-adapters
 {{- printf "%s-webhook" (include "aim-adapters.fullname" .) -}}
 {{- end -}}
 
+{{/* One of its own for cert-manager: replicas of the old and the new mode live side by side during a change. */}}
 {{- define "aim-adapters.certificateSecret" -}}
-{{- default (printf "%s-webhook-tls" (include "aim-adapters.fullname" .)) .Values.certificates.secretName -}}
+{{- $suffix := ternary "issued" "tls" (eq .Values.certificates.mode "cert-manager") -}}
+{{- default (printf "%s-webhook-%s" (include "aim-adapters.fullname" .) $suffix) .Values.certificates.secretName -}}
 {{- end -}}
 
 {{/* Names of the certificate besides those of the webhooks' Service. */}}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from devcluster.binaries import HELM_MODULE, ensure_programs
+from devcluster.binaries import CERT_MANAGER, HELM_MODULE, ensure_go, ensure_programs
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
 from devcluster.progress import Progress
@@ -136,6 +136,21 @@ class Plane:
 def helm_program() -> Path:
     """The real helm, built when nobody did yet."""
     return asyncio.run(ensure_programs(Progress(lambda _: None), (HELM_MODULE,)))["helm"]
+
+
+@pytest.fixture(scope="session")
+def cert_manager_program() -> Path:
+    """cert-manager's controllers and CA injector in one program; the first build takes minutes."""
+    return asyncio.run(ensure_programs(Progress(lambda _: None), (CERT_MANAGER,)))["certmanager"]
+
+
+@pytest.fixture(scope="session")
+def cert_manager_definitions() -> list[Path]:
+    """The definitions of cert-manager's kinds, from the module that the program is built from."""
+    go = asyncio.run(ensure_go(Progress(lambda _: None)))
+    argv = (str(go), "mod", "download", "-json", "github.com/cert-manager/cert-manager")
+    done = subprocess.run(argv, cwd=CERT_MANAGER.folder, capture_output=True, text=True, timeout=300, check=True)
+    return sorted((Path(json.loads(done.stdout)["Dir"]) / "deploy" / "crds").glob("cert-manager.io_*.yaml"))
 
 
 @pytest.fixture(scope="session")

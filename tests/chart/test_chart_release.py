@@ -69,20 +69,19 @@ def write_bundles(plane: Plane, bundle: str = BUNDLE) -> None:
 
 
 @pytest.fixture
-def foreign_kinds(plane: Plane) -> Iterator[None]:
-    """Kinds of other projects that the chart can create, with the fields that it uses and no others."""
-    folder = ROOT / "tests" / "fixtures" / "chart"
-    plane.kubectl("apply", "-f", str(folder))
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(folder))
+def foreign_kinds(plane: Plane, cert_manager_definitions: list[Path]) -> Iterator[None]:
+    """Kinds of other projects that the chart can create: cert-manager's, and a reduced Prometheus operator's."""
+    paths = [ROOT / "tests" / "fixtures" / "chart" / "foreign-kinds.yaml", *cert_manager_definitions]
+    files = [word for path in paths for word in ("-f", str(path))]
+    plane.kubectl("apply", *files)
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *files)
     yield
-    plane.kubectl("delete", "-f", str(folder))
+    plane.kubectl("delete", *files, "--wait=false")
 
 
 @pytest.mark.usefixtures("foreign_kinds")
 def test_every_object_of_every_case_passes_strict_validation(plane: Plane, release: Helm) -> None:
-    for name in ("team-a", "team-b"):
-        plane.kubectl("create", "namespace", name, "--dry-run=client", "-o", "yaml")
-    release.install("install", SMALL)
+    release.install("install", SMALL)  # brings our own kinds
     try:
         for name in ("team-a", "team-b"):
             plane.kubectl("create", "namespace", name)
