@@ -228,9 +228,15 @@ def _container(predictor: Json) -> Json:
     return mapping(containers[0]) if containers else {}
 
 
+def _by_name(env: Iterable[Any]) -> dict[str, Json]:
+    """Variables by name; an empty value is none, as typed clients write it."""
+    return {
+        str(dig(entry, "name")): {key: value for key, value in mapping(entry).items() if value != ""} for entry in env
+    }
+
+
 def _env_changes(old: Iterable[Any], new: Iterable[Any]) -> list[str]:
-    before = {str(dig(entry, "name")): entry for entry in old}
-    after = {str(dig(entry, "name")): entry for entry in new}
+    before, after = _by_name(old), _by_name(new)
     words = []
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) == after.get(name):

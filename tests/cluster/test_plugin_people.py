@@ -210,6 +210,27 @@ def test_lint_reads_what_is_referred_to_from_the_cluster(team: Team, tmp_path: P
     assert "--cluster reads it" not in said
 
 
+def test_inspect_reads_the_sources_themselves(team: Team) -> None:
+    """The hub with its token, S3 with its keys: of the weights only the header; a missing source ends with 2."""
+    hub, s3 = team.cluster.info["hub"], team.cluster.info["s3"]
+    uris = {team.put("sql", rank=8): (), team.put("sql", rank=8, where="s3"): ("--s3-endpoint", s3["endpoint"])}
+    team.cluster.env |= {
+        "HF_ENDPOINT": hub["endpoint"],
+        "HF_TOKEN": hub["token"],
+        "AWS_ACCESS_KEY_ID": s3["accessKey"],
+        "AWS_SECRET_ACCESS_KEY": s3["secretKey"],
+    }
+    try:
+        for uri, more in uris.items():
+            done = team.cluster.run(*PROGRAM, "inspect", uri, *more, "-o", "json")
+            view = json.loads(done.stdout)
+            assert (view["servable"], view["rank"], view["base"]) == (True, 8, "acme/tiny-llama")
+        done = team.cluster.run(*PROGRAM, "inspect", "hf://nobody/here", check=False)
+        assert (done.returncode, done.stderr.startswith("error: SourceRepositoryNotFound")) == (2, True)
+    finally:
+        team.cluster.env.clear()
+
+
 def test_as_a_plugin_of_kubectl(team: Team) -> None:
     team.apply(team.service("chat"))
     team.until_running("chat")

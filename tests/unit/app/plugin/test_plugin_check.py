@@ -162,6 +162,12 @@ def test_values_of_a_users_variables_are_not_shown() -> None:
     assert predictor_changes(live, wanted) == (["env TOKEN changes"], [])
 
 
+def test_an_empty_value_is_no_change() -> None:
+    live = {"spec": {"predictor": {"containers": [{"env": [{"name": "AIM_ID"}]}]}}}
+    wanted = {"spec": {"predictor": {"containers": [{"env": [{"name": "AIM_ID", "value": ""}]}]}}}
+    assert predictor_changes(live, wanted) == ([], [])
+
+
 def test_the_report_for_people() -> None:
     judged = Judged("AIMService team/chat", "f.yaml:3", "changed", (), ("f.yaml:9:3: spec.x: careful",))
     rolls = Effect(
