@@ -6,6 +6,8 @@ RUN := $(VENV)/bin
 PY := $(RUN)/python
 STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
+DOCS_VENV ?= .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.installed
 CHECKED := app.chart api.crds api.reference rules.docs
 
 .PHONY: help
@@ -76,11 +78,23 @@ verify: $(STAMP) ## fail when a generated file is not what `make generate` would
 golden: $(STAMP) ## rewrite the golden files; review reads the diff
 	GOLDEN=1 $(PYTEST) tests/unit tests/chart -q -k golden
 
+.PHONY: docs
+docs: $(DOCS_STAMP) ## build the documentation site into build/site, every link checked
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+$(DOCS_STAMP): requirements-docs.lock
+	@test -x $(DOCS_VENV)/bin/python || python3 -m venv $(DOCS_VENV)
+	@echo "installing the locked dependencies into $(DOCS_VENV)"
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
 .PHONY: lock
 lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
 	$(RUN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements-dev.lock -o requirements.lock
+	$(RUN)/uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-docs.lock
 
 .PHONY: clean
 clean: ## remove what the targets made here (not the tool cache in ~/.cache/aim-adapters)
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

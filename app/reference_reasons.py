@@ -30,7 +30,7 @@ class Answer:
 ANSWERS = (
     Answer(
         "too many reviews at once, try again",
-        "The server turns reviews away for a moment (429 or 503 with Retry-After).",
+        "The server turns reviews away for a moment (503 with Retry-After).",
         "try again; if it lasts, raise the setting maxInFlight or the chart's replicas",
     ),
     Answer(
@@ -112,7 +112,7 @@ def _errors() -> Iterator[str]:
             ("a condition", "`type`, `status`, `reason`, `message` (`kubectl describe aimsvc NAME`)"),
             ("`status.adapters[].lastError`, `.warnings[]`", "`Reason: message`"),
             ("an [event](events.md)", "`reason`, `message` (`kubectl get events`)"),
-            ("`aim-adapters lint`", "`file:line:column: error: Reason: message`"),
+            ("`aim-adapters lint`", "`file:line:column: error: path: message [Reason]`"),
         ],
     )
     yield from ("## All reasons", "")

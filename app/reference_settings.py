@@ -15,7 +15,6 @@ from reconcile.settings import ReconcileSettings
 
 FIXED = {
     "reaper_idle_period": "How often a disk is swept on which nothing changed.",
-    "reaper_subtree_skew": "Directories younger than the list of services minus this are never swept.",
     "claim_bind_timeout": "How long a used claim may stay unbound before it is reported as `ClaimUnbound`.",
     "job_ttl": "A net only: finished Jobs are deleted once their result is recorded.",
     "progress_port": "Port on which a running download answers `GET /progress`.",

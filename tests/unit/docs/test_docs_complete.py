@@ -1,0 +1,177 @@
+"""Each setting, metric, reason, event, command and make target is in the pages, and the pages are current."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from api.generated import Target, drift
+from app.lint.explain import explain
+from app.plugin.reasons import EVENTS
+from app.reference_commands import describe_commands, describe_targets
+from app.reference_markdown import cell
+from app.reference_metrics import PREFIX, ROOMS, find_metrics
+from app.reference_reasons import all_words
+from app.reference_settings import FIXED
+from app.settings import describe_settings
+from reconcile.settings import ReconcileSettings
+from tests.unit.docs.pages import DOCS, ROOT, all_pages
+
+GENERATORS = (
+    "app.reference_commands",
+    "app.reference_metrics",
+    "app.reference_reasons",
+    "app.reference_settings",
+)
+
+
+def _page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", GENERATORS)
+def test_generated_pages_are_current(module: str) -> None:
+    target: Target = importlib.import_module(module).TARGET
+    assert not drift(target, target.directory), f"run `python -m {module} write`"
+
+
+def test_each_setting_is_there() -> None:
+    page = _page("settings.md")
+    for info in describe_settings():
+        assert f"`{info.key}`" in page
+        assert f"`{info.flag}`" in page
+        assert f"`{info.variable}`" in page
+        assert cell(info.description) in page
+
+
+def test_each_fixed_number_is_described() -> None:
+    settings = {info.name for info in describe_settings()}
+    assert FIXED.keys() == ReconcileSettings.__dataclass_fields__.keys() - settings
+
+
+def test_each_metric_is_there() -> None:
+    page = _page("metrics.md")
+    found = {info.name: info for info in find_metrics()}
+    for info in found.values():
+        assert info.help.strip(), info.name
+        assert f"`{info.name}` | {info.type} |" in page
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for name in re.findall(rf'"({PREFIX}[a-z_]+)"', path.read_text()):
+                assert {name, f"{name}_total"} & found.keys(), f"{path}: {name} is in no module that the page looks at"
+
+
+def test_each_command_and_target_is_there() -> None:
+    page = _page("commands.md")
+    for info in describe_commands():
+        if not info.is_group:
+            assert f"## {info.path}\n" in page
+    for target in describe_targets():
+        assert f"`make {target}`" in _page("make.md")
+
+
+def test_each_make_target_has_a_help() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (\S+)", text, re.MULTILINE))
+    assert phony == set(describe_targets())
+
+
+# -- reasons --------------------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"^([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?=:|$)")
+_SPOKEN = {"Condition": 2, "Gate": 0, "EventNote": 1, "_last_error": 0, "JobResult": None}  # call → place of the reason
+_TYPES_AND_STATES = """
+AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAvailable PredictorReady PodScheduled
+"""
+_SAID_BY_OTHERS = """
+AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
+PodFailurePolicy PodInitializing WatchCut
+"""  # turned into words of ours, or harmless
+_VALUES_AND_NAMES = """
+AdapterWiring AdaptersDecision BearerToken CacheOrigin DeleteOptions IfNotPresent NoSchedule OnRootMismatch
+ReadWriteMany RollingUpdate RuntimeDefault ServerPod
+"""
+NO_REASONS = frozenset([*_TYPES_AND_STATES.split(), *_SAID_BY_OTHERS.split(), *_VALUES_AND_NAMES.split()])
+
+
+def _words_of_the_reconciler() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "reconcile").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and (found := _WORD.match(node.value)):
+                yield found[1], where
+            if isinstance(node, ast.Call):
+                yield from ((word, where) for word in _reason_of(node))
+
+
+def _reason_of(call: ast.Call) -> Iterator[str]:
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    if name not in _SPOKEN:
+        return
+    place = _SPOKEN[name]
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
+    if place is not None:
+        given += call.args[place : place + 1]
+    for node in given:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value:
+            yield node.value
+
+
+def test_each_reason_of_the_reconciler_is_explained() -> None:
+    known = all_words()
+    unknown = {
+        word: where for word, where in _words_of_the_reconciler() if word not in known and word not in NO_REASONS
+    }
+    assert not unknown, "say what they mean in app/plugin/reasons.py (or that they are no reasons in NO_REASONS)"
+
+
+def test_words_that_are_no_reasons_are_still_in_the_code() -> None:
+    assert {word for word, _ in _words_of_the_reconciler()} >= NO_REASONS
+
+
+def test_each_adapter_state_has_its_event() -> None:
+    from api.models.service import AdapterStatus
+
+    schema = str(AdapterStatus.model_json_schema(by_alias=True))
+    for state in ("Pending", "Downloading", "Downloaded", "Failed", "Deleting", "Loaded", "LoadRejected"):
+        assert state in schema
+        assert f"Adapter{state}" in EVENTS
+
+
+def test_each_reason_is_in_the_index() -> None:
+    page = _page("errors.md")
+    for reason, entries in all_words().items():
+        assert f"| `{reason}` |" in page
+        assert all(entry.means for entry in entries), reason
+    for reason in EVENTS:
+        assert f"| `{reason}` |" in _page("events.md")
+
+
+STAND_INS = frozenset({"devcluster.md", "devcluster-sources.md", "kserve-stand-in.md", "process-node.md"})
+"""Pages that speak of what other programs say."""
+
+
+def test_reasons_that_pages_name_exist() -> None:
+    """A reason in backquotes on a page of prose is one that the program speaks."""
+    known = {*all_words(), *NO_REASONS}
+    suffixes = (
+        "NotFound",
+        "Invalid",
+        "Exceeded",
+        "Immutable",
+        "Missing",
+        "Refused",
+        "Unauthorized",
+        "Forbidden",
+        "Failed",
+    )
+    for page in all_pages():
+        if page.name in STAND_INS:
+            continue
+        for word in re.findall(r"`([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)`", page.read_text()):
+            if word.endswith(suffixes) or word.startswith(("Source", "Adapter")):
+                assert word in known or explain(word), f"{page.name}: `{word}`"
