@@ -93,6 +93,7 @@ class Admission:
         self._reader = confirm_reader
         self._context = Context(self.settings.admission_only, self.settings.rollout)
         self._slots = Slots(self.settings.max_in_flight, self.settings.max_queued)
+        self.metrics.in_flight.set_function(lambda: float(self._slots.taken))
         self._buffered = 0
         self._hot = {VALIDATE_PATH: self._validate, MUTATE_PATH: self._mutate}
 
