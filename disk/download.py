@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from disk.failures import DiskFailure
 from disk.fs import Fs, file_size
 from disk.layout import FILE_MODE, UnsafeNameError, check_remote_name, find_collision
 from disk.progress import Meter
+from disk.readahead import read_ahead
 from disk.sources.base import CHUNK_BYTES, Listing, RemoteFile, Source
 
 MOST_TRANSFERS = 4
@@ -29,6 +30,7 @@ _MOST_ATTEMPTS = 6  # in a row without a new byte
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0  # a source that asks for more is left to the controller's own backoff
 _RESERVE_BYTES = 16 * 1024 * 1024  # stay that far away from a full disk
+_LARGE_BYTES = 8 * 1024 * 1024  # from here on it pays to read ahead in a thread
 _WATCH_BYTES = 64 * 1024 * 1024  # look at the free space each so many bytes
 
 
@@ -223,15 +225,24 @@ class _Transfer:
         with self._owner.source.open_file(file, self._offset) as opened:
             if self._checker is None:
                 self._checker = Checker(opened.checksum, file.size)
-            for piece in opened.pieces:
-                self._owner.check_stop()
-                if self._offset + len(piece) > file.size:
-                    raise DiskFailure("SourceChanged", f"{file.name} is longer than the {file.size} bytes announced")
-                self._checker.update(piece)
-                self._owner.write(self._fd, piece, self._offset, self._part)
-                self._offset += len(piece)
+            if file.size - self._offset < _LARGE_BYTES:
+                self._take(opened.pieces, self._checker)
+            else:
+                with read_ahead(opened.pieces) as pieces:
+                    self._take(pieces, self._checker)
         if self._offset < file.size:
             raise DiskFailure("SourceConnectionLost", f"{file.name} ended after {self._offset} of {file.size} bytes")
+
+    def _take(self, pieces: Iterator[bytes], checker: Checker) -> None:
+        """Hash and write what arrives. Raises: DiskFailure, OSError."""
+        file = self._file
+        for piece in pieces:
+            self._owner.check_stop()
+            if self._offset + len(piece) > file.size:
+                raise DiskFailure("SourceChanged", f"{file.name} is longer than the {file.size} bytes announced")
+            checker.update(piece)
+            self._owner.write(self._fd, piece, self._offset, self._part)
+            self._offset += len(piece)
 
 
 class _Stopped(Exception):  # noqa: N818 - a signal between threads

@@ -27,6 +27,7 @@ from disk.weights import as_failure, inspect_adapter, read_config
 
 _LOCK_SECONDS = 120.0  # a sync holds the lock for a few renames
 _DOWNLOAD_LOCK_SECONDS = 2 * 3600.0  # the Job's own deadline ends it earlier
+_SMALL_BYTES = 1024 * 1024  # below that another round trip costs more than the bytes
 _MOST_REAPED = 3  # times that a content may vanish from the store between finding and linking it
 
 
@@ -162,10 +163,14 @@ def _stored(stager: Stager, listing: Listing) -> Entry | None:
 
 
 def _download(stager: Stager, source: Source, listing: Listing) -> list[StoredFile]:
-    """Download all files, the configuration first: most adapters that cannot be served are known by it."""
+    """Download all files; of large ones the configuration first, for most that cannot be served are known by it."""
     folder = stager.layout.download(listing.key)
     downloader = Downloader(stager.fs, source, folder, stager.meter, stager.pacing)
     downloader.prepare(listing)
+    if listing.total_bytes <= _SMALL_BYTES:
+        got = downloader.fetch(listing.files)
+        downloader.finish()
+        return got
     first: list[RemoteFile] = [file for file in listing.files if file.name == CONFIG]
     rest = [file for file in listing.files if file.name != CONFIG]
     got = downloader.fetch(tuple(first))

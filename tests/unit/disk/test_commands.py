@@ -7,11 +7,13 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import disk.stage as disk_stage
 from api.jobs import SyncSpec
 from disk.checksums import Checker
 from disk.download import Pacing
@@ -22,6 +24,7 @@ from disk.fs import Fs, Moment
 from disk.inspect import inspect_disk
 from disk.layout import Layout, UnsafeNameError, check_component, marker_name
 from disk.progress import Meter
+from disk.readahead import read_ahead
 from disk.records import Declared, Done, load
 from disk.sources.base import Listing, RemoteFile
 from disk.stage import Stager, find_staged, stage
@@ -205,8 +208,9 @@ def test_undeclared_is_not_promoted(disk: Path, name: str) -> None:
     assert not (disk / spec.service_uid / spec.path).exists()
 
 
-def test_a_raised_ceiling_needs_no_second_download(disk: Path) -> None:
+def test_a_raised_ceiling_needs_no_second_download(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of an adapter whose configuration is refused are not fetched; what was fetched is kept."""
+    monkeypatch.setattr(disk_stage, "_SMALL_BYTES", 100)
     source = MemorySource(adapter(1, rank=64))
     assert reason_of(lambda: run_stage(stage_spec(disk, "u1", "a", max_rank=32), source)) == "AdapterRankExceedsCeiling"
     assert [name for name, _ in source.opened] == ["adapter_config.json"]
@@ -706,3 +710,22 @@ def test_copies_are_whole(folder: Path, behaviour: str, monkeypatch: pytest.Monk
     assert (folder / "to").read_bytes() == data
     assert (folder / "to").stat().st_mtime_ns == (folder / "from").stat().st_mtime_ns
     assert (folder / "to").stat().st_mode & 0o777 == 0o644
+
+
+def test_reading_ahead() -> None:
+    """All pieces in order; what the stream raises comes in its place; leaving early ends the thread."""
+    pieces = [bytes([number]) * 10 for number in range(50)]
+    with read_ahead(iter(pieces)) as ahead:
+        assert list(ahead) == pieces
+
+    def broken() -> Iterator[bytes]:
+        yield b"one"
+        raise DiskFailure("SourceTimeout", "x")
+
+    got: list[bytes] = []
+    with pytest.raises(DiskFailure), read_ahead(broken()) as ahead:
+        got.extend(ahead)
+    assert got == [b"one"]
+    with read_ahead(b"x" for _ in iter(int, 1)) as ahead:
+        assert next(ahead) == b"x"
+    assert not [thread for thread in threading.enumerate() if thread.name == "read-ahead"]
