@@ -201,7 +201,7 @@ class _Pass:
             return self._without_disk(entry, old)
         if not is_adapter(artifact):
             return {**_without(entry, "lastError"), "state": "Pending"}
-        if entry.get("digest"):
+        if entry.get("digest") and not entry.get("nextRetryTime"):  # with a time: it is to be fetched again
             return self._staged(entry)
         if seen.max_rank is None:
             return entry | {"state": "Pending", "lastError": RANK_UNKNOWN}
@@ -251,10 +251,10 @@ class _Pass:
         asked = self._asked(artifact)
         if (retry := asked.get("lastRetryStaging")) and retry != entry.get("lastRetryStaging"):
             entry = entry | {"lastRetryStaging": retry}
-            if not entry.get("digest"):
+            if not entry.get("digest") or entry.get("nextRetryTime"):
                 entry["nextRetryTime"] = timestamp(self.seen.now)
         if (restage := asked.get("lastRestage")) and restage != entry.get("lastRestage"):
-            entry = _without(entry, "digest") | {"lastRestage": restage, "nextRetryTime": timestamp(self.seen.now)}
+            entry = entry | {"lastRestage": restage, "nextRetryTime": timestamp(self.seen.now)}
         return entry
 
     def _staged(self, entry: dict[str, Any]) -> dict[str, Any]:
@@ -308,7 +308,8 @@ class _Pass:
         return _without(entry, "lastError", "progress") | {"state": "Pending"}
 
     def _running(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
-        entry = _without(entry, "nextRetryTime")
+        if not entry.get("digest"):
+            entry = _without(entry, "nextRetryTime")
         if job.phase == "waiting":
             if job.blocked_by:
                 return _without(entry, "progress") | {"state": "Pending", "lastError": job.blocked_by}
@@ -386,7 +387,8 @@ class _Pass:
         if result.ok and result.reason == HELD:
             until = timestamp(self.seen.now + self.seen.settings.unload_grace)
             message = "the source has changed; the new content is served when no replica lists the old one any more"
-            return entry | {"state": "Downloading", "lastError": _last_error(HELD, message), "nextRetryTime": until}
+            held = {"state": "Downloading", "lastError": _last_error(HELD, message), "nextRetryTime": until}
+            return _without(entry, "digest") | held
         if result.ok:
             return self._succeeded(entry, result)
         retry = retry_at(job.finished_at or self.seen.now, job.attempt, self.seen.settings, result.retry_after_seconds)
@@ -398,8 +400,10 @@ class _Pass:
         }
 
     def _succeeded(self, entry: dict[str, Any], result: JobResult) -> dict[str, Any]:
+        before = entry.get("digest")
         entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
-        if self.seen.mode == "dynamic" or not self.seen.pods or result.reason == "AlreadyStaged":
+        unchanged = result.reason == "AlreadyStaged" or before == entry["digest"]
+        if self.seen.mode == "dynamic" or not self.seen.pods or unchanged:
             return entry
         if may_list(self.seen.pods, entry["adapterPath"]):
             message = "the disk has new content, the running pods keep the old one until they are restarted"

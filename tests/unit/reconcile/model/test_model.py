@@ -77,13 +77,20 @@ class RollGuard:
                 continue
             owner = isvc["metadata"]["ownerReferences"][0]["name"]
             told = any(event.startswith(f"{owner}: ") and _is_a_cause(event) for event in events)
-            crashed = any("crash after" in line and "None" not in line for line in self.walk.log[-1:])
+            crashed = any(
+                word in line for line in self.walk.log[-1:] for word in ("crash after 1", "crash after 2", "hurry")
+            )
             assert told or crashed, f"pods of {owner} roll without a word: {before} → {template}"
             assert _reasons(before, template) <= _REASONS, f"unexpected: {_reasons(before, template)}"
+            assert _mounts_adapters(template) or not _mounts_adapters(before), "the adapter mount was taken away"
 
 
 _SCALE = ("minReplicas", "maxReplicas", "deploymentStrategy")
 _REASONS = {"env X", "env AIM_ADAPTER_MAX_RANK", "resources", "volumes", "volumeMounts", "env AIM_ADAPTERS"}
+
+
+def _mounts_adapters(template: Json) -> bool:
+    return any(volume["name"] == "adapter-disk" for volume in template["volumes"])
 
 
 def _is_a_cause(event: str) -> bool:
@@ -179,14 +186,15 @@ def _check_served(walk: Walk, service: Json) -> None:
 def check_without_memory(walk: Walk) -> None:
     """Wipe every status: the same state comes back, no pod is replaced for it and nothing is downloaded again.
 
-    Services whose ceiling is held by what was reported before (an artifact is missing, a lower one is not valid) are
-    compared by their pods alone: without a running server only the status remembers such a ceiling.
+    What only the status remembers is left out: a ceiling held by what was reported before (an artifact is missing, a
+    lower one is not valid), and that the pods of a static service are older than what is on the disk.
     """
     world = walk.store.world()
     held = set()
     for service in walk.store.all(AIM_SERVICE):
         ceiling = see_service(service, world).ceiling
-        if ceiling.unresolved or ceiling.invalid_because or ceiling.deferred:
+        restart = any(_reason(entry) == "RestartRequired" for entry in items(service, "status", "adapters"))
+        if ceiling.unresolved or ceiling.invalid_because or ceiling.deferred or restart:
             held.add(name_of(service))
     before, templates, bytes_before = _picture(walk, held), _templates(walk), _bytes_on_disks(walk)
     for kind in (AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE):

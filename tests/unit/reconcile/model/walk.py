@@ -42,6 +42,8 @@ class Walk:
             self._make_service(name)
         if self.rng.random() < 0.5:
             self._make_base()
+        if self.rng.random() < 0.7:  # most walks start from a world at rest
+            self.cluster.settle()
 
     # -- objects ----------------------------------------------------------------------------------------------------
 
@@ -235,6 +237,19 @@ class Walk:
         self.cluster.reconcile(kind, name, steps=steps)
         return f"{kind.kind} {name} crash after {steps}"
 
+    def hurry(self) -> str:
+        """Edit the list again and again while its Jobs run: what a script does, or two people."""
+        words = []
+        for _ in range(self.rng.randint(2, 5)):
+            words.append(self.edit_adapters())
+            for name in sorted(SERVICES):
+                self.cluster.reconcile(AIM_SERVICE, name, steps=self.rng.choice((None, None, 1, 2)))
+            if self.rng.random() < 0.6:
+                words.append(self.run_job())
+            if self.rng.random() < 0.2:
+                words.append(self.lose_job())
+        return "; ".join(words)
+
     def passes(self) -> str:
         for _ in range(3):
             self.cluster.pass_over_all()
@@ -244,6 +259,8 @@ class Walk:
         users = [
             self.edit_adapters,
             self.edit_adapters,
+            self.hurry,
+            self.hurry,
             self.edit_service,
             self.recreate_service,
             self.recreate_adapter,
@@ -268,7 +285,7 @@ class Walk:
             self.one_pass,
             self.passes,
         ]
-        action = self.rng.choice(users if self.rng.random() < 0.3 else life)
+        action = self.rng.choice(users if self.rng.random() < 0.35 else life)
         self.log.append(f"{action.__name__} {action()}")
 
     def settle(self) -> None:

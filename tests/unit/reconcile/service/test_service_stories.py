@@ -186,6 +186,45 @@ def test_retry_and_restage_by_annotation() -> None:
     assert life.writes_of() == []
 
 
+def test_a_static_service_says_when_its_pods_keep_old_content() -> None:
+    life = served("static", "a")
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.cluster._work_off()
+    assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")  # fetched again, nothing new
+    life.machinery.sources["hf://acme/a"].content = "sha256:new"
+    life.machinery.now += timedelta(minutes=1)
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "2")
+    life.cluster._work_off()
+    assert life.folder.live["a"][0] == "sha256:new"
+    assert life.entry("a")["lastError"].startswith("RestartRequired: ")
+    assert life.status["status"] == "Degraded"
+
+
+def test_a_crash_between_the_sync_job_and_the_status_calls_nothing_staged_that_is_gone() -> None:
+    life = served("dynamic", "a", "b")
+    life.edit(adapters=["a"])
+    life.cluster.reconcile(AIM_SERVICE, "chat", steps=1)  # the first write lands, nothing after it
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    assert life.state("b") != "Loaded" or "b" in life.folder.live
+    life.settle()
+    assert (life.state("b"), set(life.folder.live)) == ("Loaded", {"a", "b"})
+
+
+def test_a_source_that_broke_leaves_what_is_served() -> None:
+    life = served("dynamic", "a")
+    life.machinery.sources["hf://acme/a"].broken = True
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.cluster._work_off()
+    assert life.state("a") == "Failed"
+    assert "a" in life.folder.live
+    assert life.status["status"] == "Degraded"
+    life.machinery.sources["hf://acme/a"].broken = False
+    life.settle()
+    assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")
+
+
 def test_changed_content_waits_until_no_server_lists_the_old() -> None:
     life = served("dynamic", "a")
     life.machinery.sources["hf://acme/a"].content = "sha256:new"
