@@ -244,7 +244,7 @@ def main() -> None:
                     kind, endpoint, ["big"], folder, size=options.mib << 20, rounds=options.rounds
                 )
                 results[f"{kind} {options.small} adapters of 64 KiB"] = compare(
-                    kind, endpoint, small, folder, 64 << 10, options.rounds
+                    kind, endpoint, small, folder, size=64 << 10, rounds=options.rounds
                 )
                 if kind == "hub":
                     results["staging a stored adapter for another service"] = stored(endpoint, folder)
