@@ -72,6 +72,7 @@ func run(arguments []string) error {
 	if err != nil {
 		return err
 	}
+	config.UserAgent = "cert-manager-cainjector" // the injector takes its field manager from it, and must have one
 	group, ctx := errgroup.WithContext(logr.NewContext(ctx, log))
 	if err := startControllers(ctx, group, *kubeconfig, *resources); err != nil {
 		return fmt.Errorf("controllers: %w", err)
