@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from api.kinds import INFERENCE_SERVICE
+from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
+from api.models import MODELS
 from reconcile.service.decide import Observed, decide
 from reconcile.service.loading import ServerPod
 from tests.unit.reconcile.model.life import START
@@ -156,6 +157,7 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
 @pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
 def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
     status = decide(seen).status
+    MODELS[AIM_SERVICE].model_validate(seen.service | {"status": status})
     conditions = {entry["type"]: entry for entry in status["conditions"]}
     served = conditions["InferenceServiceReady"]
     assert (served["status"], served["reason"], status["status"]) == expected
