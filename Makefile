@@ -8,7 +8,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
-CHECKED := app.chart api.crds api.reference rules.docs
+CHECKED := app.chart api.crds api.reference rules.docs \
+	app.reference_commands app.reference_metrics app.reference_reasons app.reference_settings
 
 .PHONY: help
 help: ## list the targets

@@ -142,7 +142,7 @@ def _member_covered(live: Mapping[Any, Any], key: Any, value: object, quantities
     if value is None:
         return live.get(key) is None
     if key not in live:
-        return False
+        return value == ""  # the API server stores no empty value of a variable
     if key in _UNORDERED and isinstance(value, list) and isinstance(live[key], list):
         return all(any(covers(have, want) for have in live[key]) for want in value)
     return covers(live[key], value, quantities=quantities or key in _QUANTITIES)

@@ -169,8 +169,8 @@ class Team:
         try:
             return self.cluster.wait(probe, timeout=timeout, what=what)
         except BaseException:
-            print(self.cluster.kubectl("get", "aimsvc,aimart,aimpc,isvc,jobs,pods,pvc", "-n", self.namespace).stdout)
-            print(self.cluster.kubectl("get", "aimsvc", "-n", self.namespace, "-o", "yaml").stdout)
+            print(self.cluster.kubectl("get", "aimsvc,aimart,aimpc,isvc,jobs,pods,pvc", "-n", self.namespace).stdout)  # noqa: T201
+            print(self.cluster.kubectl("get", "aimsvc,aimart", "-n", self.namespace, "-o", "yaml").stdout)  # noqa: T201
             raise
 
     def until_loaded(self, service: str, *adapters: str) -> None:

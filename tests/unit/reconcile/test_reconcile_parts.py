@@ -42,6 +42,7 @@ COVERED: dict[str, tuple[Any, Any, bool]] = {
     "quantities by value": ({"limits": {"memory": "48Gi"}}, {"limits": {"memory": "49152Mi"}}, True),
     "a number for a quantity": ({"requests": {"cpu": 4}}, {"requests": {"cpu": "4"}}, True),
     "variables to the letter": ({"env": [{"value": "1000"}]}, {"env": [{"value": "1k"}]}, False),
+    "an empty variable is stored without its value": ({"name": "X"}, {"name": "X", "value": ""}, True),
     "true is not 1": ({"a": 1}, {"a": True}, False),
     "others own it too": (
         {"ownerReferences": [{"uid": "x"}, {"uid": "y"}]},
