@@ -16,7 +16,7 @@ def test_each_fixture_ends_as_its_index_says(team: Team) -> None:
 
     def settled() -> bool:
         states = {name: team.entry("svc", name).get("state") for name in names}
-        return not {state for state in states.values()} & {None, "Pending", "Downloading"}
+        return not set(states.values()) & {None, "Pending", "Downloading"}
 
     team.until("all adapters to end somewhere", settled, timeout=150)
     wrong = {}
