@@ -159,20 +159,26 @@ def helm(helm_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(helm_program, tmp_path_factory.mktemp("helm"))
 
 
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane for the session."""
-    folder = tmp_path_factory.mktemp("chart") / "cluster"
+@contextlib.contextmanager
+def running(folder: Path, settings: dict[str, str], *, bare: bool) -> Iterator[Plane]:
+    """Run a cluster around a block; `bare`: the control plane only."""
     said = io.StringIO()
     try:
-        if bring_up(folder, {"audit": "true"}, fresh=False, bare=True, out=said) != 0:
-            pytest.fail(f"no control plane:\n{said.getvalue()}")
+        if bring_up(folder, {"audit": "true", **settings}, fresh=False, bare=bare, out=said) != 0:
+            pytest.fail(f"no cluster:\n{said.getvalue()}")
         info = gather(folder)
         audit_log = Path(info["logs"]) / "audit.log"
         yield Plane(folder, Path(info["kubectl"]), Path(info["kubeconfig"]), audit_log)
     finally:
         with contextlib.suppress(OSError):
             take_down(folder, out=said)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane for the session."""
+    with running(tmp_path_factory.mktemp("chart") / "cluster", {}, bare=True) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ is part of the test, and reviews go on all the time.
 from __future__ import annotations
 
 import base64
-import contextlib
-import io
 import json
 import socket
 import ssl
@@ -20,9 +18,7 @@ from pathlib import Path
 import pytest
 
 from certs.pem import fingerprint_of, is_signed_by, names_of, parse_bundle, parse_certificate
-from devcluster.front import bring_up, take_down
-from devcluster.info import gather
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Helm, Json, Plane
+from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Helm, Json, Plane, running
 
 pytestmark = pytest.mark.chart
 
@@ -66,16 +62,8 @@ class Reviews:
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """A whole cluster, pods and all: it shadows the session's bare control plane."""
-    folder = tmp_path_factory.mktemp("cert-manager") / "cluster"
-    said = io.StringIO()
-    try:
-        if bring_up(folder, {}, fresh=False, bare=False, out=said) != 0:
-            pytest.fail(f"no cluster:\n{said.getvalue()}")
-        info = gather(folder)
-        yield Plane(folder, Path(info["kubectl"]), Path(info["kubeconfig"]), Path(info["logs"]) / "audit.log")
-    finally:
-        with contextlib.suppress(OSError):
-            take_down(folder, out=said)
+    with running(tmp_path_factory.mktemp("cert-manager") / "cluster", {}, bare=False) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,205 @@
+"""Least privilege, shown: each granted rule is used, by the API server's own audit log, and none is missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from devcluster.base_models import BASE_MODELS
+from devcluster.info import gather
+from devcluster.sample_adapters import SampleAdapter, write_adapter
+from tests.chart.conftest import NAMESPACE, RELEASE, Json, Plane, running
+
+pytestmark = pytest.mark.chart
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+TINY = next(model for model in BASE_MODELS if model.model_id == "acme/tiny-llama")
+OTHER = next(model for model in BASE_MODELS if model.model_id != TINY.model_id)
+PATIENCE = 180.0
+PROFILE = {"name": "tiny-mi300x"}
+BASE_URI = f"hf://{TINY.model_id}"
+
+# Rights that this module's work does not come to, each with what would.
+ELSEWHERE = {
+    ("patch", "events"): "an event that happens again within ten minutes",
+    ("update", "secrets"): "a renewal, by time or after damage",
+    ("get", "aimclusterservicetemplates"): "the confirmation of a refusal that rests on such an object",
+    ("get", "aimmodels"): "the same",
+}
+Right = tuple[str, str, str]  # API group, resource (with subresource), verb
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A whole cluster with an audit log: it shadows the session's bare control plane."""
+    periods = {"reaperPeriod": "10s", "scratchGuard": "0s", "refreshInterval": "5s", "retryBase": "1s"}
+    with running(tmp_path_factory.mktemp("rights") / "cluster", periods, bare=False) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def worked(plane: Plane) -> list[Json]:
+    """Events of our account after a working life: both pipelines, both adapter kinds, edits, refusals, a deletion."""
+    hub = Path(gather(plane.folder)["hub"]["root"])
+    for name in ("one", "two"):
+        write_adapter(hub, SampleAdapter(f"team/{name}", TINY, 8))
+    plane.apply(
+        artifact("base", type="model", sourceUri=BASE_URI, size="1Gi"),
+        artifact("one", type="adapter", modelId="team/one", sourceUri="hf://team/one", compatibleWith=[TINY.model_id]),
+        artifact("two", type="adapter", modelId="team/two", sourceUri="hf://team/two", parentArtifact="base"),
+        service("profiled", profile=PROFILE, profileOverrides=overrides("1"), **adapters("one", "two")),
+    )
+    plane.apply(*template_pipeline())
+    for name in ("profiled", "templated"):
+        plane.wait(lambda name=name: phase(plane, name) == "Running", f"{name} runs", PATIENCE)  # type: ignore[misc]
+    plane.apply(service("profiled", profile=PROFILE, profileOverrides=overrides("2"), **adapters("one")))
+    wrong = service(
+        "wrong", profile={"name": "tiny-mi300x"}, **adapters("base")
+    )  # no adapter: confirmed by a live read
+    assert "is invalid" in plane.apply(wrong, check=False)
+    plane.wait(lambda: len(adapter_names(plane, "profiled")) == 1, "the second adapter is gone", PATIENCE)
+    plane.wait(lambda: phase(plane, "profiled") == "Running", "it runs again", PATIENCE)
+    plane.wait(lambda: len(projected_profiles(plane)) == 1, "the old projected profile is gone", PATIENCE)
+    plane.kubectl("delete", "aimservice", "templated")
+    for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):  # healed: get, watch, patch
+        change = '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'
+        plane.kubectl("patch", kind, RELEASE, "--type=json", "-p", change)
+        plane.wait(lambda kind=kind: "caBundle" in str(plane.get(kind, RELEASE)), "it is healed")  # type: ignore[misc]
+    return [event for event in read_audit(plane) if event["user"]["username"] == ACCOUNT]
+
+
+def artifact(name: str, **spec: object) -> Json:
+    """Return an AIMArtifact."""
+    return _object("v1alpha1", "AIMArtifact", name, spec)
+
+
+def service(name: str, **spec: object) -> Json:
+    """Return a dynamic AIMService."""
+    return _object("v1alpha2", "AIMService", name, {"adapterMode": "dynamic", **spec})
+
+
+def adapters(*names: str) -> Json:
+    """Return the part of a spec that declares adapters."""
+    return {"adapters": [{"name": name, "kind": "AIMArtifact"} for name in names]}
+
+
+def overrides(value: str) -> Json:
+    """Return overrides that make a profile of the service's own, and a projected one that another value changes."""
+    sources = [{"modelId": TINY.model_id, "sourceUri": BASE_URI, "size": "1Gi"}]
+    return {"modelSources": sources, "engineEnv": {"EXAMPLE": value}}
+
+
+def template_pipeline() -> list[Json]:
+    """Return model, template and a service of them."""
+    # another base than the one above, so that the cache makes an artifact of its own
+    source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
+    image = "aim-dev/model-server:0.13.0"
+    hardware = {"gpu": {"model": "MI300X", "count": 1}}
+    return [
+        _object("v1alpha1", "AIMModel", "tiny", {"image": image, "modelSources": [source]}),
+        _object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware}),
+        _object("v1alpha1", "AIMService", "templated", {"model": {"name": "tiny"}, "adapterMode": "dynamic"}),
+    ]
+
+
+def _object(version: str, kind: str, name: str, spec: Json) -> Json:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": f"aim.eai.amd.com/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def phase(plane: Plane, name: str) -> str:
+    """Return a service's `status.status`, once that is about its newest spec."""
+    found = plane.get("aimservice", name) or {}
+    status = found.get("status") or {}
+    return status.get("status", "") if status.get("observedGeneration") == found["metadata"]["generation"] else ""
+
+
+def adapter_names(plane: Plane, name: str) -> list[str]:
+    """Return the adapters in a service's status."""
+    found = plane.get("aimservice", name) or {}
+    return [entry["name"] for entry in found["status"].get("adapters", [])]
+
+
+def projected_profiles(plane: Plane) -> list[str]:
+    """Return the names of the ConfigMaps that the service `profiled` owns."""
+    shown = plane.kubectl("get", "configmaps", "-o", "json", "-l", "aim.eai.amd.com/service=profiled").stdout
+    return [found["metadata"]["name"] for found in json.loads(shown)["items"]]
+
+
+def read_audit(plane: Plane) -> list[Json]:
+    """Return all events that are written whole."""
+    return [json.loads(line) for line in plane.audit_log.read_text().splitlines() if line.endswith("}")]
+
+
+def used(events: list[Json]) -> set[Right]:
+    """Return the rights that requests made use of. A server-side apply that creates needs `create` as well."""
+    found: set[Right] = set()
+    for event in events:
+        reference = event.get("objectRef")
+        if not reference or event["responseStatus"]["code"] == 403:
+            continue
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+        found.add((reference.get("apiGroup", ""), resource, event["verb"]))
+        if event["verb"] == "patch" and event["responseStatus"]["code"] == 201:
+            found.add((reference.get("apiGroup", ""), resource, "create"))
+    return found
+
+
+def granted(plane: Plane) -> list[tuple[str, Json]]:
+    """Return all rules of the release's roles as they are in the cluster: (role, rule)."""
+    selector = f"app.kubernetes.io/instance={RELEASE}"
+    shown = plane.kubectl("get", "roles,clusterroles", "-A", "-l", selector, "-o", "yaml").stdout
+    roles = yaml.safe_load(shown)["items"]
+    return [(f"{role['kind']} {role['metadata']['name']}", rule) for role in roles for rule in role["rules"]]
+
+
+def test_nothing_was_forbidden(worked: list[Json]) -> None:
+    refused = [
+        f"{event['verb']} {event['requestURI']}: {event['responseStatus'].get('message')}"
+        for event in worked
+        if event["responseStatus"]["code"] == 403 and "denied the request" not in str(event["responseStatus"])
+    ]
+    assert not refused
+
+
+def test_each_granted_right_was_used(plane: Plane, worked: list[Json]) -> None:
+    """Each verb of a rule on one of its resources, each resource with one of its verbs."""
+    made = used(worked)
+    idle = []
+    for role, rule in granted(plane):
+        pairs = {
+            (verb, resource)
+            for verb in rule["verbs"]
+            for resource in rule["resources"]
+            if (rule["apiGroups"][0], resource, verb) in made or (verb, resource) in ELSEWHERE
+        }
+        idle += [f"{role}: {verb} on any of {rule['resources']}" for verb in {*rule["verbs"]} - {v for v, _ in pairs}]
+        idle += [f"{role}: anything on {r}" for r in {*rule["resources"]} - {resource for _, resource in pairs}]
+    assert not idle
+
+
+def test_writes_are_used_one_by_one(plane: Plane, worked: list[Json]) -> None:
+    """What changes something is looked at pair by pair."""
+    made = used(worked)
+    idle = [
+        f"{role}: {verb} {resource}"
+        for role, rule in granted(plane)
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        if verb not in {"get", "list", "watch"}
+        and (rule["apiGroups"][0], resource, verb) not in made
+        and (verb, resource) not in ELSEWHERE
+    ]
+    assert not idle
+
+
+def test_secrets_are_asked_for_by_name_only(worked: list[Json]) -> None:
+    for event in worked:
+        reference = event.get("objectRef") or {}
+        if reference.get("resource") == "secrets":
+            assert reference["namespace"] == NAMESPACE
+            assert event["verb"] == "create" or reference["name"] == f"{RELEASE}-webhook-tls"
