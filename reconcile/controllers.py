@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from api.jobs import Progress
-from api.kinds import JOB, POD, Kind
-from api.view import Json, dig, name_of, namespace_of, text, uid_of
+from api.kinds import JOB, NODE, POD, Kind
+from api.view import Json, dig, mapping, name_of, namespace_of, text, uid_of
 from reconcile.cache import Key
+from reconcile.engine import Watch
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, owner_name
 from reconcile.jobs import JobState, read_job
@@ -117,6 +118,25 @@ def job_pod_owner(informers: Mapping[Kind, Informer], kind: Kind) -> Callable[[J
         return owner(job) if job is not None else []
 
     return mapping
+
+
+def node_labels(tools: Tools) -> list[Mapping[str, str]] | None:
+    """Return the labels of all nodes; None when nodes are not watched or not known yet."""
+    nodes = tools.informers.get(NODE)
+    if nodes is None or not nodes.synced.is_set():
+        return None
+    return [mapping(node, "metadata", "labels") for node in nodes.items()]
+
+
+def watch_nodes(nodes: Informer | None, everyone: Callable[[], Keys]) -> tuple[Watch, ...]:
+    """Return a watch that wakes everyone when a node comes, goes, or changes its labels; its heartbeats wake no one."""
+    if nodes is None:
+        return ()
+
+    def concerned(old: Json | None, new: Json | None) -> Keys:
+        return () if mapping(old, "metadata", "labels") == mapping(new, "metadata", "labels") else everyone()
+
+    return (Watch(nodes, concerned),)
 
 
 REFUSED_AGAIN = timedelta(minutes=5)  # an apply that the API server refused is tried again after so long

@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, Kind
+from api.kinds import (
+    AIM_CLUSTER_MODEL,
+    AIM_CLUSTER_PROFILE,
+    AIM_CLUSTER_SERVICE_TEMPLATE,
+    AIM_MODEL,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
+    Kind,
+)
 from reconcile.artifact.controller import ArtifactController
 from reconcile.cache import Key
 from reconcile.caches.controller import CacheController
@@ -15,12 +25,25 @@ from reconcile.controllers import Tools, parse_models, parse_progress
 from reconcile.engine import Controller
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld
+from reconcile.models.controller import ModelController
 from reconcile.poll import Poller
+from reconcile.profiles.controller import ProfileController
 from reconcile.service.controller import ServiceController
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import Recorder, Shell
 
-CONTROLLERS = ("service", "artifact", "profile-cache", "template-cache")
+CONTROLLERS = (
+    "service",
+    "artifact",
+    "profile-cache",
+    "template-cache",
+    "profile",
+    "cluster-profile",
+    "model",
+    "cluster-model",
+    "template",
+    "cluster-template",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,12 @@ def make_reconciler(
         "artifact": ArtifactController(artifact_tools, client),
         "profile-cache": CacheController(artifact_tools, AIM_PROFILE_CACHE),
         "template-cache": CacheController(artifact_tools, AIM_TEMPLATE_CACHE),
+        "profile": ProfileController(artifact_tools, AIM_PROFILE),
+        "cluster-profile": ProfileController(artifact_tools, AIM_CLUSTER_PROFILE),
+        "model": ModelController(artifact_tools, AIM_MODEL),
+        "cluster-model": ModelController(artifact_tools, AIM_CLUSTER_MODEL),
+        "template": ModelController(artifact_tools, AIM_SERVICE_TEMPLATE),
+        "cluster-template": ModelController(artifact_tools, AIM_CLUSTER_SERVICE_TEMPLATE),
     }
     controllers = tuple(known[name] for name in CONTROLLERS if name in selected)
     return Reconciler(controllers, (servers, service_progress, artifact_progress))
