@@ -24,6 +24,7 @@ from rules.verdict import Verdict, one_line
 from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
+from webhooks.direct import direct_of
 from webhooks.metrics import AdmissionMetrics
 from webhooks.mutate import encode, mutate
 from webhooks.review import Malformed, Review, parse_review
@@ -110,9 +111,14 @@ class Admission:
     async def _serve(self, handler: _Handler, scope: Message, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _timeout_seconds(scope["query_string"], self.settings)
+        direct = direct_of(scope)
+        body: bytes | bytearray | None = direct.whole_body() if direct is not None else None
         try:
-            async with asyncio.timeout_at(deadline):
-                body = await self._read_body(scope, receive)
+            if body is None:
+                async with asyncio.timeout_at(deadline):
+                    body = await self._read_body(scope, receive)
+            elif len(body) > self.settings.max_body_bytes:
+                raise _BodyTooLargeError
         except _BodyTooLargeError:
             self.metrics.turned_away("too_large")
             text = f"the body is larger than {self.settings.max_body_bytes} bytes"
@@ -133,11 +139,12 @@ class Admission:
             self.metrics.turned_away("malformed")
             await _send(send, 400, answer.failed(review.uid, 400, "BadRequest", review.detail))
             return
-        try:
-            await self._slots.take(deadline - loop.time())
-        except OverloadedError:
-            await self._turn_away(send, review.uid)
-            return
+        if not self._slots.take_free():
+            try:
+                await self._slots.take(deadline - loop.time())
+            except OverloadedError:
+                await self._turn_away(send, review.uid)
+                return
         try:
             reply = await handler(review, deadline)
         except Exception:
@@ -145,7 +152,8 @@ class Admission:
         finally:
             self._slots.give_back()
         self.metrics.seconds.observe(time.perf_counter() - started)
-        await _send(send, 200, reply)
+        if direct is None or not direct.answer_json(reply):
+            await _send(send, 200, reply)
 
     async def _read_body(self, scope: Message, receive: Receive) -> bytes | None:
         """Return the whole body, None if the client went away.

@@ -25,13 +25,19 @@ class Slots:
         """How many slots are taken now."""
         return self._taken
 
+    def take_free(self) -> bool:
+        """Take a slot if one is free."""
+        if self._taken >= self._limit:
+            return False
+        self._taken += 1
+        return True
+
     async def take(self, seconds: float) -> None:
         """Take a slot; wait for one at most so long.
 
         Raises: OverloadedError.
         """
-        if self._taken < self._limit:
-            self._taken += 1
+        if self.take_free():
             return
         if len(self._waiting) >= self._queue:
             raise OverloadedError

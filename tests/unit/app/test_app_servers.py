@@ -20,6 +20,7 @@ from app.servers import Bounds, LoopServer, Receive, Scope, Send, answer, bind, 
 from certs.decide import authority_validity, leaf_validity
 from certs.pem import issue_leaf, make_authority, parse_certificate, validity_of
 from certs.serve import ServingCertificate
+from webhooks.direct import direct_of
 
 AUTHORITY = make_authority("test", authority_validity(datetime.now(UTC), timedelta(days=9)))
 
@@ -99,6 +100,55 @@ async def test_connections_are_kept_and_answers_are_whole() -> None:
         reader, writer = await open_to(server, tls=True)
         for body in (b"a", b"", b"x" * 300_000):
             assert (await exchange(reader, writer, body))[::2] == (200, body)
+        writer.close()
+
+
+class DirectApp(App):
+    """Takes the short way where it is offered, and counts how often it could."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = self.answered = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        direct = direct_of(scope)
+        assert direct is not None
+        body = direct.whole_body()
+        if body is None:
+            await super().__call__(scope, receive, send)
+            return
+        self.read += 1
+        if direct.answer_json(bytes(body)):
+            self.answered += 1
+            assert not direct.answer_json(b"twice")
+        else:
+            await answer(send, 200, bytes(body))
+
+
+async def test_the_short_way_answers_alike() -> None:
+    app = DirectApp()
+    async with running(app, Bounds(), certificate().context) as server:
+        reader, writer = await open_to(server, tls=True)
+        for body in (b"a", b"", b"x" * 9_000):
+            status, head, echoed = await exchange(reader, writer, body)
+            assert (status, echoed) == (200, body)
+        assert b"content-type: application/json" in head
+        assert b"\r\ndate: " in head
+        two = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+        writer.write(two + b"1" + two + b"2")
+        for number in (b"1", b"2"):
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            assert await reader.readexactly(1) == number
+        assert (app.read, app.answered) == (5, 5)
+        writer.write(two)
+        await asyncio.sleep(0.05)
+        writer.write(b"3")  # arrives later: the usual way
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert await reader.readexactly(1) == b"3"
+        assert (app.read, app.begun) == (5, 1)
+        server.drain()
+        _, head, _ = await exchange(reader, writer)
+        assert (app.read, app.answered, b"connection: close" in head) == (6, 5, True)
         writer.close()
 
 
