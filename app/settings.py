@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.settings_sources import DevClusterSource, EnvironSource, FileSource, Sources
 from reconcile.settings import ReconcileSettings
 
 ENV_PREFIX = "AIMA_"
+_SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", default=())
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -95,10 +98,25 @@ def _at_least(**parts: float) -> dict[str, timedelta]:
     return {"ge": timedelta(**parts)}
 
 
-class Settings(BaseModel):
-    """All settings of `aim-adapters serve`. `load_settings` makes one: it knows where each value came from."""
+class Settings(BaseSettings):
+    """All settings of `aim-adapters serve`. `load_settings` makes one: it knows where each value came from.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Made directly, it takes given values and defaults alone, whatever the environment says.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=ENV_PREFIX, enable_decoding=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return where values come from, the winner first: flags, then the sources of this reading."""
+        return (init_settings, *_SOURCES.get())
 
     # What runs
     admission: bool = _setting(True, "Serve the admission webhooks.", group="What runs")
@@ -392,50 +410,44 @@ def load_settings(
     """
     names = {info.name: info for info in describe_settings()}
     path = config or (Path(environ[f"{ENV_PREFIX}CONFIG"]) if environ.get(f"{ENV_PREFIX}CONFIG") else None)
-    merged: dict[str, tuple[Any, str]] = {}
-    if pod_ip := environ.get("AIM_DEV_POD_IP"):  # the development cluster gives each pod a loopback address of its own
-        merged["bind_address"] = pod_ip, "AIM_DEV_POD_IP"
-    problems: list[str] = []
-    if path is not None:
-        from_file, problems = _read_file(path, names)
-        merged |= from_file
-    by_variable = {info.variable: name for name, info in names.items()}
-    merged |= {name: (environ[v], f"variable {v}") for v, name in by_variable.items() if v in environ}
-    merged |= {k: (v, f"flag {names[k].flag}") for k, v in (flags or {}).items() if v is not None}
+    file = FileSource(Settings, path, _spellings(names.values()))
+    sources = (EnvironSource(Settings, environ), file, DevClusterSource(Settings, environ))
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    problems = list(file.problems)
+    token = _SOURCES.set(sources)
     try:
-        settings = Settings(**{name: value for name, (value, _) in merged.items()})
+        settings = Settings(**given)
     except ValidationError as error:
-        problems += [_problem_line(problem, merged, names) for problem in error.errors(include_url=False)]
+        found = _found(sources) | {name: (value, f"flag {names[name].flag}") for name, value in given.items()}
+        problems += [_problem_line(problem, found, names) for problem in error.errors(include_url=False)]
+    finally:
+        _SOURCES.reset(token)
     if problems:
         raise SettingsError(problems)
-    known = {*by_variable, f"{ENV_PREFIX}CONFIG"}
+    known = {f"{ENV_PREFIX}CONFIG", *(info.variable for info in names.values())}
     strange = sorted(v for v in environ if v.startswith(ENV_PREFIX) and v not in known)
     return settings, [f'the variable "{name}" is no setting and is ignored' for name in strange]
 
 
-def _read_file(path: Path, names: Mapping[str, SettingInfo]) -> tuple[dict[str, tuple[Any, str]], list[str]]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        return {}, [f"file {path}: cannot be read: {error.strerror}"]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        return {}, [f"file {path}: is no YAML: {str(error).splitlines()[0]}"]
-    if content is None:
-        return {}, []
-    if not isinstance(content, dict):
-        return {}, [f"file {path}: must hold keys and values"]
-    keys = {spelling: name for name, info in names.items() for spelling in (name, info.key, info.flag[2:])}
-    known = {keys[key]: (value, f'file {path}, key "{key}"') for key, value in content.items() if key in keys}
-    unknown = [f'file {path}: unknown key "{key}"' for key in content if key not in keys]
-    return known, unknown
+def _spellings(infos: Iterable[SettingInfo]) -> dict[str, str]:
+    """Return the names of settings by the keys that mean them in a file: `likeThis`, `like_this`, `like-this`."""
+    return {spelling: info.name for info in infos for spelling in (info.name, info.key, info.flag[2:])}
 
 
-def _problem_line(problem: Any, merged: Mapping[str, tuple[Any, str]], names: Mapping[str, SettingInfo]) -> str:
+def _found(sources: Sources) -> dict[str, tuple[Any, str]]:
+    """Return the values that win, each with the words for where it is from, by name."""
+    found: dict[str, tuple[Any, str]] = {}
+    for source in reversed(sources):
+        found |= {name: (value, source.origin(name)) for name, value in source().items()}
+    return found
+
+
+def _problem_line(problem: Any, found: Mapping[str, tuple[Any, str]], names: Mapping[str, SettingInfo]) -> str:
     text = str(problem["msg"]).removeprefix("Value error, ")
     if not problem["loc"]:
         return text
     name = str(problem["loc"][0])
-    value, origin = merged.get(name, (None, "default"))
+    value, origin = found.get(name, (None, "default"))
     flag = names[name].flag if name in names else name
     return f'{flag} (from {origin}): "{value}": {text[0].lower()}{text[1:]}'
 

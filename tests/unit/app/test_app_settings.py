@@ -9,6 +9,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_settings import BaseSettings
 from typer.testing import CliRunner
 
 from app.serve_command import add_serve
@@ -44,10 +45,43 @@ def test_the_development_cluster_chooses_the_address() -> None:
     assert load_settings(environ={})[0].bind_address == "::"
 
 
+def test_it_is_the_library_that_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert issubclass(Settings, BaseSettings)
+    monkeypatch.setenv("AIMA_WORKERS", "4")
+    assert Settings().workers == 16, "made directly, the environment says nothing"
+    assert load_settings()[0].workers == 4
+    assert load_settings(environ={})[0].workers == 16, "the mapping counts, not the process's own environment"
+    assert Settings().workers == 16, "and nothing of a reading stays"
+
+
+def test_only_the_documented_spelling_of_a_variable_counts() -> None:
+    settings, warnings = load_settings(environ={"aima_workers": "3", "AIMA_workers": "4"})
+    assert settings.workers == 16
+    assert warnings == ['the variable "AIMA_workers" is no setting and is ignored']
+
+
+def test_an_empty_variable_is_a_value() -> None:
+    assert (
+        load_settings(environ={"AIMA_VALIDATING_WEBHOOK_CONFIGURATIONS": ""})[0].validating_webhook_configurations == ()
+    )
+    with pytest.raises(SettingsError, match="from variable AIMA_WORKERS"):
+        load_settings(environ={"AIMA_WORKERS": ""})
+
+
+def test_of_a_setting_that_two_name_the_winner_is_blamed(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("workers: x\ndrain:\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config=tmp_path / "s.yaml", environ={"AIMA_WORKERS": '{"a": 1}'})
+    text = "\n".join(caught.value.lines)
+    assert '--workers (from variable AIMA_WORKERS): "{"a": 1}"' in text
+    assert f'--drain (from file {tmp_path / "s.yaml"}, key "drain"): "None"' in text
+
+
 def test_lists_come_from_text_and_from_yaml(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("namespaces: [a, b]\n")
     assert load_settings(config=tmp_path / "s.yaml", environ={})[0].namespaces == ("a", "b")
     assert load_settings(environ={"AIMA_NAMESPACES": " a, b ,"})[0].namespaces == ("a", "b")
+    assert load_settings(environ={"AIMA_CONTROLLERS": '["a"]'})[0].controllers == ('["a"]',), "never read as JSON"
 
 
 cli = typer.Typer()

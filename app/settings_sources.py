@@ -1,0 +1,79 @@
+"""Where values of settings come from, beside flags and defaults: variables, the YAML file, the development cluster.
+
+Each source tells in words where a value of its own is from, so that a bad one can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource
+
+DEV_POD_IP = "AIM_DEV_POD_IP"
+"""The development cluster gives each pod a loopback address of its own, in this variable."""
+
+
+class EnvironSource(EnvSettingsSource):
+    """Variables of a mapping; only upper-case names count."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(settings_cls)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        """Return the values by the library's spelling of the names, in lower case."""
+        return {name.lower(): value for name, value in self._environ.items() if name == name.upper()}
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a setting is from."""
+        return f"variable {self.env_prefix}{name.upper()}"
+
+
+class FileSource(InitSettingsSource):
+    """The keys of a YAML file. What is wrong with the file is kept in `problems`, a line each; nothing raises."""
+
+    def __init__(self, settings_cls: type[BaseSettings], path: Path | None, spellings: Mapping[str, str]) -> None:
+        """Read the file, if there is one. `spellings`: names of settings by the keys that mean them."""
+        self.problems: list[str] = []
+        self._path = path
+        content = self._read(path) if path is not None else {}
+        self.problems += [f'file {path}: unknown key "{key}"' for key in content if key not in spellings]
+        self._keys = {spellings[key]: key for key in content if key in spellings}
+        super().__init__(settings_cls, {name: content[key] for name, key in self._keys.items()})
+
+    def _read(self, path: Path) -> Mapping[Any, Any]:
+        try:
+            content = yaml.safe_load(path.read_text())
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            problem = f"is no YAML: {str(error).splitlines()[0]}"
+        else:
+            if content is None or isinstance(content, dict):
+                return content or {}
+            problem = "must hold keys and values"
+        self.problems.append(f"file {path}: {problem}")
+        return {}
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a setting is from."""
+        return f'file {self._path}, key "{self._keys[name]}"'
+
+
+class DevClusterSource(InitSettingsSource):
+    """The address that the development cluster chose for this pod."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        pod_ip = environ.get(DEV_POD_IP)
+        super().__init__(settings_cls, {"bind_address": pod_ip} if pod_ip else {})
+
+    def origin(self, name: str) -> str:
+        """Say where the value of a setting is from."""
+        return DEV_POD_IP
+
+
+Sources = tuple[EnvironSource | FileSource | DevClusterSource, ...]
+"""Sources below the flags; the first one that has a value wins."""
