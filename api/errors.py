@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from api.record import record
 
 
 class Cause(StrEnum):
@@ -38,7 +39,7 @@ _CAUSE_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FieldError:
     """One reason why an object is refused.
 
@@ -65,7 +66,7 @@ class FieldError:
         return f"{self.path}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FieldWarning:
     """Something the user should know about an object that is accepted; most important first by `weight`."""
 

@@ -7,7 +7,6 @@ line read objects only through this page, so that a default or a synonym is spel
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from api.names import (
@@ -17,6 +16,7 @@ from api.names import (
     FEATURE_ADAPTERS,
     FEATURE_ADAPTERS_SCALE_ONLY,
 )
+from api.record import record
 from api.source_uri import source_model_id
 
 Json = Mapping[str, Any]
@@ -121,7 +121,7 @@ def terminating(obj: object) -> bool:
 # -- AIMService -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AdapterRef:
     """One entry of `spec.adapters`, with its place in the list."""
 
@@ -142,11 +142,14 @@ def adapter_mode(service: object) -> AdapterMode:
 
 def adapter_refs(service: object) -> tuple[AdapterRef, ...]:
     """The well-formed entries of spec.adapters in the user's order."""
-    return tuple(
-        AdapterRef(index, name, text(entry, "kind") or "AIMArtifact")
-        for index, entry in enumerate(items(service, "spec", "adapters"))
-        if (name := text(entry, "name"))
-    )
+    refs: list[AdapterRef] = []
+    for index, entry in enumerate(items(service, "spec", "adapters")):
+        if entry.__class__ is not dict and not isinstance(entry, Mapping):
+            continue
+        name, kind = entry.get("name"), entry.get("kind")
+        if name and isinstance(name, str):
+            refs.append(AdapterRef(index, name, kind if kind and isinstance(kind, str) else "AIMArtifact"))
+    return tuple(refs)
 
 
 def uses_adapters(service: object) -> bool:
@@ -213,7 +216,12 @@ def is_adapter(artifact: object) -> bool:
 
 def declared_rank(artifact: object) -> int:
     """spec.rank, 16 when absent (contract, section 1.3)."""
-    rank = spec_of(artifact).get("rank")
+    return rank_of(spec_of(artifact))
+
+
+def rank_of(spec: Json) -> int:
+    """spec.rank of an adapter's spec, 16 when absent."""
+    rank = spec.get("rank")
     return rank if isinstance(rank, int) and rank.__class__ is not bool else DEFAULT_RANK
 
 

@@ -196,7 +196,9 @@ class CachedWorld:
     def get(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
         """Return a cached object, or None."""
         informer = self._informers.get(kind)
-        return informer.get((namespace or "") if kind.namespaced else "", name) if informer else None
+        if informer is None:
+            return None
+        return informer.cache.get((namespace or "") if kind.namespaced else "", name)
 
     def knows(self, kind: Kind) -> bool:
         """Return whether the kind was listed completely and its watch is not known to be broken."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT
 from api.names import ADAPTER_DIRECTORY_PATTERN
+from api.record import record
 from api.view import (
     AdapterRef,
     Json,
@@ -17,9 +17,9 @@ from api.view import (
     compatible_with,
     declared_rank,
     integer,
-    is_adapter,
     namespace_of,
     parent_artifact,
+    rank_of,
     spec_of,
 )
 from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, CeilingDecision, round_up
@@ -37,7 +37,7 @@ _DIRECTORY = re.compile(ADAPTER_DIRECTORY_PATTERN)
 _NAMES_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AdapterFindings:
     """What is wrong with one declared adapter; `path` is the directory that it would be staged to."""
 
@@ -76,11 +76,12 @@ def judge_adapters(
             continue
         seen.add(ref.name)
         path = adapter_path(artifact) or ref.name
-        if not is_adapter(artifact):
+        spec = spec_of(artifact)
+        if spec.get("type") != "adapter":
             found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
         else:
             owner = path_owner.setdefault(path, ref)
-            if owner is ref and _is_fine(artifact, path, base, ceiling):
+            if owner is ref and _is_fine(spec, path, base, ceiling):
                 continue
             me = Ref(AIM_ARTIFACT, namespace, ref.name)
             found = [
@@ -99,13 +100,12 @@ def judge_adapters(
     return judged
 
 
-def _is_fine(artifact: Json, path: str, base: BaseResolution, ceiling: CeilingDecision) -> bool:
+def _is_fine(spec: Json, path: str, base: BaseResolution, ceiling: CeilingDecision) -> bool:
     """Tell quickly that nothing is wrong, which is nearly always so; False only means: look closer."""
     limit = ceiling.asked.value
-    spec = spec_of(artifact)
     fits = spec.get("compatibleWith")
     return (
-        (limit is None or declared_rank(artifact) <= limit)
+        (limit is None or rank_of(spec) <= limit)
         and spec.get("parentArtifact") is None
         and (base.state != "known" or (isinstance(fits, list) and base.model_id in fits))
         and _DIRECTORY.fullmatch(path) is not None

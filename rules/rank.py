@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from api.names import DEFAULT_MAX_RANK, RANK_CEILINGS
-from api.view import AdapterRef, adapter_mode, adapter_refs, declared_rank, integer, is_adapter
+from api.record import record
+from api.view import AdapterRef, adapter_mode, adapter_refs, integer, rank_of, spec_of
 from rules.resolve import ArtifactState, MergedRuntimeConfig, Unreadable
 
 HIGHEST_RANK = RANK_CEILINGS[-1]
@@ -35,7 +35,7 @@ def static_ceiling(ranks: Iterable[int], floor: int | None = None) -> int | None
     return max(known, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ceiling:
     """What is asked for, and who asks: `value` None means that it cannot be read."""
 
@@ -61,7 +61,7 @@ def dynamic_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
     return Ceiling(DEFAULT_MAX_RANK, ORIGIN_BUILT_IN)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CeilingDecision:
     """The ceiling that holds, and the one that is asked for.
 
@@ -104,8 +104,10 @@ def decide_ceiling(
         artifact = artifacts.get(name)
         if artifact is None or isinstance(artifact, Unreadable):
             missing.append(name)
-        elif is_adapter(artifact):
-            ranks[name] = declared_rank(artifact)
+            continue
+        spec = spec_of(artifact)
+        if spec.get("type") == "adapter":
+            ranks[name] = rank_of(spec)
     unresolved = tuple(missing)
     if adapter_mode(service) == "static":
         return _decide_static(ranks, unresolved, reported)

@@ -23,6 +23,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import DEFAULT_RUNTIME_CONFIG
+from api.record import record
 from api.view import (
     EMPTY,
     Json,
@@ -54,7 +55,7 @@ class Ref(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resolved:
     """A reference that leads to an object."""
 
@@ -73,7 +74,7 @@ class Resolved:
         return "Namespace" if self.kind.namespaced else "Cluster"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Missing:
     """A reference that leads nowhere: every place where the object could be was read."""
 
@@ -82,7 +83,7 @@ class Missing:
     looked_at: tuple[Ref, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unknown:
     """A reference that nothing is known about: a place where the object could be was not readable."""
 
@@ -258,7 +259,7 @@ def _merged_block(under: Json, over: Json, path: tuple[str, ...]) -> dict[str, A
 # -- pipelines ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pipeline:
     """How a service comes to its image and its weights, as far as the world tells.
 
@@ -377,7 +378,7 @@ def _template_image(service: object, model: Reference | None) -> str | None:
 # -- base -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BaseResolution:
     """The base-model artifact that a service's adapters bind to.
 

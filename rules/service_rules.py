@@ -213,6 +213,8 @@ _UNIMPLEMENTED = {
     ("model", "custom", "hardware", "gpu", "minVram"): "name the model of the GPU in hardware.gpu.model",
 }
 _UNIMPLEMENTED_HOLDERS = frozenset(path[0] for path in _UNIMPLEMENTED)
+_ADAPTER_MODES = ("static", "dynamic")
+_CACHING_MODES = ("Shared", "Dedicated", "Auto", "Always", "Never")
 _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
 
 
@@ -230,7 +232,7 @@ def field_not_implemented(seen: ServiceSeen) -> Outputs:
         return
     if not _UNIMPLEMENTED_HOLDERS.isdisjoint(seen.spec):
         for path, fix in _UNIMPLEMENTED.items():
-            if dig(seen.spec, *path) is not None:
+            if path[0] in seen.spec and dig(seen.spec, *path) is not None:
                 yield _not_implemented(f"spec.{'.'.join(path)}", fix)
     for index, entry in enumerate(items(seen.spec, "adapters")):
         if not isinstance(entry, dict) or _RESERVED_IN_ADAPTERS.isdisjoint(entry):
@@ -253,13 +255,17 @@ def _not_implemented(path: str, fix: str) -> Finding:
 )
 def word_unknown(seen: ServiceSeen) -> Outputs:
     """Modes, kinds and feature tokens are fixed words (the schema speaks first; here for files that never met one)."""
-    yield from unknown_word("spec.adapterMode", dig(seen.spec, "adapterMode"), ("static", "dynamic"))
-    modes = ("Shared", "Dedicated", "Auto", "Always", "Never")
-    yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), modes)
+    mode = seen.spec.get("adapterMode")
+    if mode is not None and mode not in _ADAPTER_MODES:
+        yield from unknown_word("spec.adapterMode", mode, _ADAPTER_MODES)
+    if "caching" in seen.spec:
+        yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), _CACHING_MODES)
     for index, entry in enumerate(items(seen.spec, "adapters")):
-        kind = dig(entry, "kind")
+        kind = entry.get("kind") if entry.__class__ is dict else dig(entry, "kind")
         if kind is not None and kind != "AIMArtifact":
             yield from unknown_word(f"spec.adapters[{index}].kind", kind, ("AIMArtifact",))
+    if "profileOverrides" not in seen.spec:
+        return
     for index, token in enumerate(items(seen.spec, "profileOverrides", "features")):
         known = (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY)
         yield from unknown_word(f"spec.profileOverrides.features[{index}]", token, known)
@@ -944,11 +950,12 @@ _SINGLE_WARNINGS = 3
 def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
     """What a service refers to may be applied after it."""
     pipeline = seen.pipeline
-    for path, reference, other_path in (
+    places = (
         ("spec.profile.name", pipeline.profile, ""),
         ("spec.model.name", pipeline.model, "spec.template.name"),
         ("spec.template.name", pipeline.template, "spec.model.name"),
-    ):
+    )
+    for path, reference, other_path in places:
         if isinstance(reference, Missing):
             named = dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
             kinds = " or ".join(kind.kind for kind in reference.kinds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from api.errors import Cause, FieldError, FieldWarning
 from api.source_uri import SourceUriError, parse_source_uri
@@ -81,6 +82,7 @@ def size_finding(path: str, size: object) -> Iterator[Finding]:
         yield invalid(path, "SizeUnusable", "a size is a quantity above zero", 'for example "50Gi"', size)
 
 
+@lru_cache(maxsize=256)
 def image_too_old(image: str) -> bool:
     """Whether a tag is visibly older than the first release that serves adapters; anything unclear is not."""
     name, _, tag = image.partition("@")[0].rpartition(":")

@@ -58,7 +58,9 @@ def _see(kind: Kind, new: Json, old: Json | None, world: World, *, request_versi
 
 
 def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[list[Finding], list[FieldWarning]]:
-    had = {finding.identity for finding in run(_rules_that_refuse(kind.kind), before)[0]}
+    findings = tuple(findings)
+    spoken = frozenset(finding.error.reason for finding in findings)
+    had = {finding.identity for finding in run(_rules_that_say(kind.kind, spoken), before)[0]}
     fresh: list[Finding] = []
     warnings: list[FieldWarning] = []
     for finding in findings:
@@ -76,9 +78,10 @@ def _rules_of_a_request(kind: str, update: bool, given: frozenset[str]) -> tuple
     return rules_for(kind, *bases, *([Basis.TRANSITION] if update else []), given=given)
 
 
-@cache
-def _rules_that_refuse(kind: str) -> tuple[Rule, ...]:
-    return rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
+@lru_cache(maxsize=1024)
+def _rules_that_say(kind: str, reasons: frozenset[str]) -> tuple[Rule, ...]:
+    refusing = rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
+    return tuple(entry for entry in refusing if not reasons.isdisjoint(entry.reasons))
 
 
 @cache

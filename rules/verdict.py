@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from api.errors import FieldError, FieldWarning, sorted_errors
+from api.record import record
 from rules.resolve import Ref
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -14,7 +15,7 @@ MOST_WARNINGS = 10
 LONGEST_WARNING = 120
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """An error, what it rests on, and what it is about.
 
@@ -42,7 +43,7 @@ class Failure:
     blocks: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """All that is said about one object. `failures` means that a rule of ours broke; the others still spoke."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from api.kinds import AIM_GROUP, Kind
+from api.record import record
 from api.view import Json
 from rules.world import KIND_BY_NAME
 
@@ -24,7 +25,7 @@ class Malformed:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Review:
     """One admission request, as far as it is read.
 

@@ -1,0 +1,17 @@
+"""How values are declared whose making is on the hot path of every review."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
+
+Made = TypeVar("Made")
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[Made]) -> type[Made]:
+    """Make a dataclass with slots that nobody changes: frozen for the type checker, equal and hashable by its fields.
+
+    A dataclass that is frozen at run time takes three times as long to make, since it sets each field by a call.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(cls)
