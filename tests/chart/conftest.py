@@ -8,6 +8,7 @@ import io
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "chart"
 RELEASE, NAMESPACE = "aim-adapters", "aim-system"
+WRONG = {
+    "apiVersion": "aim.eai.amd.com/v1alpha1",
+    "kind": "AIMArtifact",
+    "metadata": {"name": "wrong", "namespace": "default"},
+    "spec": {"type": "adapter", "modelId": "acme/tone", "sourceUri": "hf://acme/tone"},
+}
+PATIENCE = 180.0  # seconds: a loaded machine needs a tenth of it
 OURS = "app.kubernetes.io/part-of=aim-adapters"
 OBJECTS = "aimartifacts,aimservices,aimclusterruntimeconfigs"  # what the tests create
 
@@ -130,6 +138,56 @@ class Plane:
             if time.monotonic() > deadline:
                 pytest.fail(f"not within {timeout:g} s: {what}; last: {found!r}")
             time.sleep(0.2)
+
+
+class Reviews:
+    """Sends reviews all the time; each must be refused by our rules, with our words."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.sent = 0
+        self.failed: list[str] = []
+
+    def __enter__(self) -> Reviews:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=60)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            said = self._plane.apply(WRONG, check=False, args=("--dry-run=server",))
+            self.sent += 1
+            if "spec.compatibleWith" not in said:
+                self.failed.append(said)
+
+
+def upgrade(helm: Helm, *values: str, chart: Path = CHART) -> None:
+    """`helm upgrade` with values changed."""
+    sets = [f"--set={value}" for value in values]
+    helm.run("upgrade", RELEASE, str(chart), f"--namespace={NAMESPACE}", "--reuse-values", *sets)
+
+
+def roll_out(plane: Plane) -> None:
+    """Wait until all replicas are those of the newest Deployment."""
+    argv = ("rollout", "status", f"deployment/{RELEASE}", "-n", NAMESPACE, "--timeout=55s")
+    plane.wait(lambda: plane.kubectl(*argv, check=False).returncode == 0, "the new pods are there", PATIENCE)
+
+
+def pods(plane: Plane) -> list[Json]:
+    """Return the server's pods that are not on their way out."""
+    selector = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=server"
+    found = json.loads(plane.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout)["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def lives(plane: Plane) -> set[tuple[str, int]]:
+    """Return which pods live, and how often each was restarted."""
+    return {(p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"]) for p in pods(plane)}
 
 
 @pytest.fixture(scope="session")

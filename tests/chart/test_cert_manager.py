@@ -7,56 +7,34 @@ is part of the test, and reviews go on all the time.
 from __future__ import annotations
 
 import base64
-import json
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from certs.pem import fingerprint_of, is_signed_by, names_of, parse_bundle, parse_certificate
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Helm, Json, Plane, running
+from tests.chart.conftest import (
+    NAMESPACE,
+    PATIENCE,
+    RELEASE,
+    WRONG,
+    Helm,
+    Plane,
+    Reviews,
+    lives,
+    pods,
+    roll_out,
+    running,
+    upgrade,
+)
 
 pytestmark = pytest.mark.chart
 
 LEAF, AUTHORITY, SELF = f"{RELEASE}-webhook-issued", f"{RELEASE}-webhook-ca", f"{RELEASE}-webhook-tls"
 CONFIGURATIONS = ("validatingwebhookconfiguration", "mutatingwebhookconfiguration")
-WRONG = {
-    "apiVersion": "aim.eai.amd.com/v1alpha1",
-    "kind": "AIMArtifact",
-    "metadata": {"name": "wrong", "namespace": "default"},
-    "spec": {"type": "adapter", "modelId": "acme/tone", "sourceUri": "hf://acme/tone"},
-}
-PATIENCE = 180.0  # seconds: a loaded machine needs a tenth of it
-
-
-class Reviews:
-    """Sends reviews all the time; each must be refused by our rules, with our words."""
-
-    def __init__(self, plane: Plane) -> None:
-        self._plane = plane
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-        self.failed: list[str] = []
-
-    def __enter__(self) -> Reviews:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=60)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            said = self._plane.apply(WRONG, check=False, args=("--dry-run=server",))
-            self.sent += 1
-            if "spec.compatibleWith" not in said:
-                self.failed.append(said)
 
 
 @pytest.fixture(scope="module")
@@ -98,29 +76,10 @@ def switched(plane: Plane, cert_manager: Path, helm_program: Path, tmp_path_fact
     return helm
 
 
-def upgrade(helm: Helm, *values: str) -> None:
-    """`helm upgrade` with values changed."""
-    sets = [f"--set={value}" for value in values]
-    helm.run("upgrade", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--reuse-values", *sets)
-
-
-def roll_out(plane: Plane) -> None:
-    """Wait until all replicas are those of the newest Deployment."""
-    argv = ("rollout", "status", f"deployment/{RELEASE}", "-n", NAMESPACE, "--timeout=55s")
-    plane.wait(lambda: plane.kubectl(*argv, check=False).returncode == 0, "the new pods are there", PATIENCE)
-
-
 def secret(plane: Plane, name: str) -> dict[str, bytes]:
     """Return a Secret's data; empty when there is none."""
     found = plane.get("secret", name, NAMESPACE) or {}
     return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-
-
-def pods(plane: Plane) -> list[Json]:
-    """Return the server's pods that are not on their way out."""
-    selector = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=server"
-    found = json.loads(plane.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout)["items"]
-    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def served_by(address: str) -> str:
@@ -156,11 +115,6 @@ def bundle(plane: Plane, kind: str) -> bytes:
     found = plane.get(kind, RELEASE)
     assert found is not None
     return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
-
-
-def lives(plane: Plane) -> set[tuple[str, int]]:
-    """Return which pods live, and how often each was restarted."""
-    return {(p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"]) for p in pods(plane)}
 
 
 def test_issuer_certificate_secret_served_injected_reviewed(plane: Plane, switched: Helm) -> None:

@@ -81,13 +81,16 @@ def foreign_kinds(plane: Plane, cert_manager_definitions: list[Path]) -> Iterato
 
 @pytest.mark.usefixtures("foreign_kinds")
 def test_every_object_of_every_case_passes_strict_validation(plane: Plane, release: Helm) -> None:
-    release.install("install", SMALL)  # brings our own kinds
+    release.install("install", SMALL)  # brings our own kinds, which stay
+    release.uninstall()
     try:
         for name in ("team-a", "team-b"):
             plane.kubectl("create", "namespace", name)
         for name, values in CASES.items():
             objects = release.objects(values, *API_VERSIONS)
-            said = plane.apply(*objects, args=("--dry-run=server", "--validate=strict", "-n", NAMESPACE), check=False)
+            argv = ("create", "-f", "-", "--dry-run=server", "--validate=strict")
+            done = plane.kubectl(*argv, objects=objects, check=False)
+            said = done.stdout + done.stderr
             problems = [line for line in said.splitlines() if "server dry run" not in line]
             assert not problems, f"{name}:\n" + "\n".join(problems)
     finally:
@@ -118,6 +121,14 @@ def test_install_brings_everything(plane: Plane, release: Helm) -> None:
         assert plane.get("crd", f"{kind.plural}.{kind.group}")
     plane.wait(lambda: "No resources found" in plane.kubectl("get", "aim", "-A", check=False).stderr, "all are served")
     assert plane.get("deployment", RELEASE, NAMESPACE)
+
+
+def test_an_upgrade_to_another_port(plane: Plane, release: Helm) -> None:
+    release.install("install", SMALL)
+    release.install("upgrade", {"service": {"port": 8444}})
+    found = plane.get("service", f"{RELEASE}-webhook", NAMESPACE)
+    assert found is not None
+    assert [port["port"] for port in found["spec"]["ports"]] == [8444]
 
 
 def test_upgrade_and_rollback_keep_the_bundles(plane: Plane, release: Helm) -> None:

@@ -1,8 +1,12 @@
-"""Least privilege, shown: each granted rule is used, by the API server's own audit log, and none is missed."""
+"""The release at work, with pods and live services: its rights, an upgrade, a drain.
+
+Least privilege is shown by the API server's own audit log: each granted rule is used, and none is missed.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +16,27 @@ import yaml
 from devcluster.base_models import BASE_MODELS
 from devcluster.info import gather
 from devcluster.sample_adapters import SampleAdapter, write_adapter
-from tests.chart.conftest import NAMESPACE, RELEASE, Json, Plane, running
+from tests.chart.conftest import (
+    CHART,
+    NAMESPACE,
+    PATIENCE,
+    RELEASE,
+    Helm,
+    Json,
+    Plane,
+    Reviews,
+    lives,
+    pods,
+    roll_out,
+    running,
+    upgrade,
+)
 
 pytestmark = pytest.mark.chart
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 TINY = next(model for model in BASE_MODELS if model.model_id == "acme/tiny-llama")
 OTHER = next(model for model in BASE_MODELS if model.model_id != TINY.model_id)
-PATIENCE = 180.0
 PROFILE = {"name": "tiny-mi300x"}
 BASE_URI = f"hf://{TINY.model_id}"
 
@@ -94,7 +111,7 @@ def overrides(value: str) -> Json:
 
 
 def template_pipeline() -> list[Json]:
-    """Return model, template and a service of them."""
+    """Return model, template and a service of them; and the same as cluster kinds, on which only a status is told."""
     # another base than the one above, so that the cache makes an artifact of its own
     source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
     image = "aim-dev/model-server:0.13.0"
@@ -102,12 +119,14 @@ def template_pipeline() -> list[Json]:
     return [
         _object("v1alpha1", "AIMModel", "tiny", {"image": image, "modelSources": [source]}),
         _object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware}),
+        _object("v1alpha1", "AIMClusterModel", "shared", {"image": image, "modelSources": [source]}),
+        _object("v1alpha1", "AIMClusterServiceTemplate", "shared", {"modelName": "shared", "hardware": hardware}),
         _object("v1alpha1", "AIMService", "templated", {"model": {"name": "tiny"}, "adapterMode": "dynamic"}),
     ]
 
 
 def _object(version: str, kind: str, name: str, spec: Json) -> Json:
-    metadata = {"name": name, "namespace": "default"}
+    metadata = {"name": name} | ({} if kind.startswith("AIMCluster") else {"namespace": "default"})
     return {"apiVersion": f"aim.eai.amd.com/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -203,3 +222,82 @@ def test_secrets_are_asked_for_by_name_only(worked: list[Json]) -> None:
         if reference.get("resource") == "secrets":
             assert reference["namespace"] == NAMESPACE
             assert event["verb"] == "create" or reference["name"] == f"{RELEASE}-webhook-tls"
+
+
+# -- upgrade and drain ----------------------------------------------------------------------------------------------
+
+
+def predictors(plane: Plane) -> set[tuple[str, int]]:
+    """Return the model servers' pods, and how often each was restarted."""
+    shown = plane.kubectl("get", "pods", "-o", "json", "-l", "serving.kserve.io/inferenceservice").stdout
+    return {
+        (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for pod in json.loads(shown)["items"]
+    }
+
+
+def generations(plane: Plane) -> dict[str, int]:
+    """Return the generation of each InferenceService."""
+    shown = plane.kubectl("get", "inferenceservices", "-o", "json").stdout
+    return {found["metadata"]["name"]: found["metadata"]["generation"] for found in json.loads(shown)["items"]}
+
+
+def test_an_upgrade_disturbs_no_service_and_loses_no_review(
+    plane: Plane, worked: list[Json], helm_program: Path, tmp_path: Path
+) -> None:
+    """From the chart as a version before would have been: other labels, so that every object changes and pods roll."""
+    helm = Helm(helm_program, tmp_path, plane.kubeconfig)
+    older = tmp_path / "older"
+    shutil.copytree(CHART, older)
+    described = (older / "Chart.yaml").read_text()
+    (older / "Chart.yaml").write_text(described.replace("version: 0.1.0", "version: 0.0.9"))
+    upgrade(helm, chart=older)
+    roll_out(plane)
+    before, served, revision = predictors(plane), generations(plane), lives(plane)
+    assert before
+    with Reviews(plane) as reviews:
+        plane.wait(lambda: reviews.sent > 3, "reviews are sent", PATIENCE)
+        upgrade(helm)
+        roll_out(plane)
+        plane.wait(lambda: len(pods(plane)) == 2 and not lives(plane) & revision, "all are new", PATIENCE)
+        enough = reviews.sent + 5
+        plane.wait(lambda: reviews.sent > enough, "reviews go on", PATIENCE)
+    print(f"upgrade: {reviews.sent} reviews sent, {len(reviews.failed)} failed")  # noqa: T201 - the proof
+    assert reviews.failed == []
+    assert predictors(plane) == before
+    assert generations(plane) == served
+    assert phase(plane, "profiled") == "Running"
+
+
+def test_a_drain_takes_one_replica_at_a_time(plane: Plane, worked: list[Json], tmp_path: Path) -> None:
+    first, second = sorted(pod["metadata"]["name"] for pod in pods(plane))
+    with Reviews(plane) as reviews:
+        plane.wait(lambda: reviews.sent > 3, "reviews are sent", PATIENCE)
+        assert "created" in evict(plane, first, tmp_path)
+        assert "disruption budget" in evict(plane, second, tmp_path)
+        plane.wait(lambda: ready(plane) == 2 and first not in names(plane), "another took its place", PATIENCE)
+        plane.wait(lambda: "created" in evict(plane, second, tmp_path), "then the other may go", PATIENCE)
+        plane.wait(lambda: ready(plane) == 2 and second not in names(plane), "and is replaced too", PATIENCE)
+    print(f"drain: {reviews.sent} reviews sent, {len(reviews.failed)} failed")  # noqa: T201 - the proof
+    assert reviews.failed == []
+
+
+def evict(plane: Plane, name: str, folder: Path) -> str:
+    """Evict a pod as a drain does; return what the API server says."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
+    path = folder / "eviction.json"
+    path.write_text(json.dumps(eviction))
+    url = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
+    done = plane.kubectl("create", "--raw", url, "-f", str(path), check=False)
+    return "created" if done.returncode == 0 else done.stderr
+
+
+def names(plane: Plane) -> set[str]:
+    """Return the names of the server's pods."""
+    return {pod["metadata"]["name"] for pod in pods(plane)}
+
+
+def ready(plane: Plane) -> int:
+    """Return how many of the server's pods are ready."""
+    conditions = [c for pod in pods(plane) for c in pod["status"].get("conditions", [])]
+    return sum(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
