@@ -6,6 +6,7 @@ RUN := $(VENV)/bin
 PY := $(RUN)/python
 STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
+WORKERS ?= 2
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 CHECKED := app.chart api.crds api.reference rules.docs \
@@ -45,15 +46,16 @@ test: verify test-unit test-cluster test-chart ## everything, with set-up
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
-	$(PYTEST) tests/unit
+	$(PYTEST) tests/unit --ignore=tests/unit/disk -n $(WORKERS)
+	$(PYTEST) tests/unit/disk
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster
+	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile
 
 .PHONY: test-chart
 test-chart: $(STAMP) tools ## the chart with the real helm on the real API server
-	$(PYTEST) tests/chart
+	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile
 
 .PHONY: test-long
 test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, many rounds
