@@ -120,22 +120,31 @@ def covers(live: object, desired: object, *, quantities: bool = False) -> bool:
     entry by entry. Below `requests`, `limits` and `sizeLimit` quantities are compared by value (`49152Mi` covers
     `48Gi`), elsewhere to the letter: an environment variable `1k` is not `1000`.
     """
-    if isinstance(desired, Mapping):
-        return isinstance(live, Mapping) and all(
-            _member_covered(live, key, value, quantities) for key, value in desired.items()
-        )
-    if isinstance(desired, list):
-        return (
-            isinstance(live, list)
-            and len(live) == len(desired)
-            and all(covers(left, right, quantities=quantities) for left, right in zip(live, desired, strict=True))
-        )
-    if live == desired and isinstance(live, bool) == isinstance(desired, bool):
+    if live.__class__ is desired.__class__ is str:
+        if live == desired:
+            return True
+    elif desired.__class__ is dict or isinstance(desired, Mapping):
+        return (live.__class__ is dict or isinstance(live, Mapping)) and _mapping_covered(live, desired, quantities)
+    elif isinstance(desired, list):
+        if not isinstance(live, list) or len(live) != len(desired):
+            return False
+        for left, right in zip(live, desired, strict=True):  # noqa: SIM110 - a generator costs half as much again here
+            if not covers(left, right, quantities=quantities):
+                return False
+        return True
+    elif live == desired and isinstance(live, bool) == isinstance(desired, bool):
         return True
     if not quantities:
         return False
-    left, right = parse_quantity(live), parse_quantity(desired)
-    return left is not None and left == right
+    have, want = parse_quantity(live), parse_quantity(desired)
+    return have is not None and have == want
+
+
+def _mapping_covered(live: Any, desired: Mapping[Any, Any], quantities: bool) -> bool:
+    for key, value in desired.items():  # noqa: SIM110 - this runs a hundred times in each pass
+        if not _member_covered(live, key, value, quantities):
+            return False
+    return True
 
 
 def _member_covered(live: Mapping[Any, Any], key: Any, value: object, quantities: bool) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from reconcile.client import Client
 from reconcile.decision import Decision, EventNote
 from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
 from reconcile.informer import Informer
+from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch
 
 log = logging.getLogger(__name__)
@@ -38,30 +40,29 @@ class ApplyRefusedError(Exception):
 class Shell:
     """Writes decisions through a (guarded) client; informers see each write at once."""
 
-    def __init__(self, client: Client, informers: Mapping[Kind, Informer], recorder: Recorder) -> None:
+    def __init__(self, client: Client, informers: Mapping[Kind, Informer], recorder: Recorder, meter: JobMeter) -> None:
         self._client = client
         self._informers = informers
         self._recorder = recorder
+        self._meter = meter
 
-    async def carry_out(self, kind: Kind, obj: Json, decision: Decision) -> timedelta | None:
+    async def carry_out(
+        self, kind: Kind, obj: Json, decision: Decision, again: Callable[[], Decision] | None = None
+    ) -> timedelta | None:
         """Carry out a decision about `obj`; returns when to look again.
 
         Status is stored although an apply was refused, so that the refusal can be told; deletions come last.
+        Args: `again` decides anew over the caches after something was applied, so that the status tells of it at once
+        and is written once.
         Raises: ApplyRefusedError after the status was stored; Transient errors of `reconcile.errors`.
         """
-        refused: ApplyRefusedError | None = None
-        for wanted_kind, wanted in decision.apply:
-            try:
-                await self._apply(wanted_kind, wanted)
-            except (Denied, Invalid, MalformedApply) as error:
-                refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
-        for wanted_kind, wanted in decision.create:
-            try:
-                await self.create(wanted_kind, wanted)
-            except (Denied, Invalid, MalformedApply) as error:
-                refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
+        made, refused = await self._make(decision)
+        if made and refused is None and again is not None:
+            decision = _after(decision, again())
+            _, refused = await self._make(decision)
         await self._store_status(kind, obj, decision.status)
         for deletion in decision.delete:
+            self._meter.deleting(deletion)
             try:
                 await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
             except Conflict:  # another object of that name by now: not ours to delete
@@ -71,6 +72,18 @@ class Shell:
         if refused is not None:
             raise refused
         return decision.recheck_after
+
+    async def _make(self, decision: Decision) -> tuple[bool, ApplyRefusedError | None]:
+        """Apply and create what is not there; returns whether something was written, and the first refusal."""
+        refused: ApplyRefusedError | None = None
+        made = False
+        for act, objects in ((self._apply, decision.apply), (self.create, decision.create)):
+            for wanted_kind, wanted in objects:
+                try:
+                    made = await act(wanted_kind, wanted) or made
+                except (Denied, Invalid, MalformedApply) as error:
+                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
+        return made, refused
 
     def tell(self, obj: Json, event: EventNote) -> None:
         """Record an event on an object."""
@@ -84,19 +97,22 @@ class Shell:
         if informer := self._informers.get(kind):
             informer.observe_write(stored)
 
-    async def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
+    async def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
         if agrees(kind, self._live(kind, wanted), wanted):
-            return
+            return False
         self._observed(kind, await self._client.apply(kind, dict(wanted)))
+        return True
 
-    async def create(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
-        """Create an object unless it exists; one that exists is left as it is."""
+    async def create(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
+        """Create an object unless it exists; one that exists is left as it is. Returns whether it was created."""
         if self._live(kind, wanted) is not None:
-            return
+            return False
         try:
             self._observed(kind, await self._client.create(kind, dict(wanted)))
         except AlreadyExists:  # the cache is behind; the watch tells soon
             log.debug("exists already", extra={"object": name_of(wanted)})
+            return False
+        return True
 
     async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any]) -> None:
         patch = merge_patch(mapping(obj, "status"), status)
@@ -105,3 +121,8 @@ class Shell:
         body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}
         namespace = namespace_of(obj) if kind.namespaced else None
         self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body))
+
+
+def _after(first: Decision, later: Decision) -> Decision:
+    """Return the later decision with the events of both, each told once."""
+    return replace(later, events=tuple(dict.fromkeys((*first.events, *later.events))))

@@ -51,7 +51,7 @@ from api.view import (
 )
 from reconcile.cache import Key
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, url_host
-from reconcile.decision import EventNote
+from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import LABEL_ISVC, isvc_of, owner_name, word
 from reconcile.objects import parse_timestamp
@@ -154,13 +154,23 @@ class ServiceController:
             self._servers.want(key, {})
             self._refusals.pop(key, None)
             return None
-        decision = decide(self._observe(key, service))
+        seen = self._observe(key, service)
+        decision = decide(seen)
         try:
-            recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision)
+            recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
         except ApplyRefusedError as error:
             return self._refused(key, service, error)
         self._refusals.pop(key, None)
         return recheck
+
+    def _again(self, key: Key, seen: Observed, decision: Decision) -> Callable[[], Decision] | None:
+        """How to decide anew after an apply; None where the status must tell what this very decision did.
+
+        A Job's start is in the status before the next step counts on it, and so is why a running server is replaced.
+        """
+        if seen.isvc is not None or decision.create or decision.delete:
+            return None
+        return lambda: decide(self._observe(key, seen.service))
 
     def _refused(self, key: Key, service: Json, error: ApplyRefusedError) -> timedelta:
         """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status."""

@@ -153,9 +153,11 @@ _ROLLING = "a new version is being rolled out"
 
 def _rolling(seen: Observed, applied: Applied) -> str:
     """Say that pods are being replaced and why, as long as they are."""
+    if seen.deployment is None:
+        return ""  # no pods to replace
     if applied.causes:
         return f"{_ROLLING}: {', '.join(applied.causes)}"
-    if seen.deployment is None or rolled_out(seen):
+    if rolled_out(seen):
         return ""
     before = text(condition(seen.service, SERVED), "message") or ""
     start = before.find(_ROLLING)

@@ -1,0 +1,326 @@
+"""How much does the reconciler cost? `python bench/reconcile/bench.py [--services 1000] [--adapters 0 4]`.
+
+Starts a control plane without nodes (or takes `--kubeconfig`), runs the product's reconciler against it, and measures
+for each number of adapters: creation of all services until rest, rest, single edits at few and at all services, restart
+over the settled world, edits during the resync, and the floor of a bare client that makes the same calls. No service
+ever becomes ready: nothing serves here. Prints tables and writes `build/bench/reconcile.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE  # noqa: E402 - found through the line above
+from api.names import inference_service_name  # noqa: E402
+from api.view import name_of, text  # noqa: E402
+from bench.reconcile import floor  # noqa: E402
+from bench.reconcile.server import Server, delta, running  # noqa: E402
+from bench.reconcile.surroundings import (  # noqa: E402
+    BASE,
+    NAMESPACE,
+    Outside,
+    base_and_profile,
+    create_services,
+    install_kinds,
+    namespace,
+    service_name,
+)
+from devcluster.front import bring_up, take_down  # noqa: E402
+from reconcile.client import Client  # noqa: E402
+from reconcile.errors import ApiError  # noqa: E402
+
+_EDIT_SECONDS = 30.0  # an edit whose write does not come by then is a failure
+_REST_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Writes:
+    """Waits for changes of InferenceServices."""
+
+    client: Client
+    place: str
+    _waiting: dict[str, asyncio.Future[float]] = field(default_factory=dict)
+
+    def expect(self, name: str) -> asyncio.Future[float]:
+        """Return a future: when (monotonic) the InferenceService of this name changed next."""
+        self._waiting[name] = asyncio.get_running_loop().create_future()
+        return self._waiting[name]
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Watch until the end of the block."""
+        _, version = await self.client.list_all(INFERENCE_SERVICE, self.place)
+        task = asyncio.create_task(self._follow(version))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self, version: str) -> None:
+        while True:
+            try:
+                async for event in self.client.watch(INFERENCE_SERVICE, version, self.place):
+                    version = text(event.object, "metadata", "resourceVersion") or version
+                    future = self._waiting.pop(name_of(event.object), None)
+                    if future is not None and not future.done():
+                        future.set_result(time.monotonic())
+            except ApiError:
+                await asyncio.sleep(0.05)
+
+
+async def edit(client: Client, writes: Writes, index: int, value: str) -> float:
+    """Change a service's environment; returns the seconds until its InferenceService was seen to change."""
+    name = service_name(index)
+    served = inference_service_name(name, writes.place)
+    assert served is not None
+    seen = writes.expect(served)
+    begun = time.monotonic()
+    await client.patch_merge(AIM_SERVICE, writes.place, name, {"spec": {"env": [{"name": "BENCH", "value": value}]}})
+    async with asyncio.timeout(_EDIT_SECONDS):
+        return await seen - begun
+
+
+async def idle_edits(client: Client, server: Server, place: str, count: int, services: int) -> dict[str, Any]:
+    """Make single edits one after another; returns delays, and calls and CPU of one edit."""
+    writes, calls, spent = Writes(client, place), server.calls(), server.cpu()
+    delays = []
+    async with writes.watched():
+        for turn in range(count):
+            index = turn * 7919 % services
+            delays.append(await edit(client, writes, index, f"{services}-{turn}"))
+            await asyncio.sleep(0.05)
+    await server.quiet(1.0)
+    by = delta(server.calls(), calls, reads=False)
+    cpu_ms = (server.cpu() - spent) / count * 1e3
+    return _delays(delays) | {"calls": sum(by.values()) / count, "by": by, "cpu_ms": cpu_ms, "services": services}
+
+
+def _delays(delays: list[float]) -> dict[str, float]:
+    ordered = sorted(delays)
+    return {
+        "edits": len(ordered),
+        "p50_ms": statistics.median(ordered) * 1e3,
+        "p99_ms": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1e3,
+        "max_ms": ordered[-1] * 1e3,
+    }
+
+
+@dataclass(slots=True)
+class Shape:
+    """One measurement: so many services with so many adapters each."""
+
+    client: Client
+    kubeconfig: Path
+    log: Path
+    services: int
+    small: int
+    adapters: int
+    edits: int
+    projected: bool = False
+
+    @property
+    def place(self) -> str:
+        """The namespace."""
+        return f"bench-{self.adapters}{'p' if self.projected else ''}"
+
+    async def measure(self) -> dict[str, Any]:
+        """Run all steps; returns their figures."""
+        result: dict[str, Any] = {"services": self.services, "adapters": self.adapters, "load": os.getloadavg()[0]}
+        await self.client.create(NAMESPACE, namespace(self.place))
+        for kind, obj in base_and_profile(self.place, disk=bool(self.adapters), projected=self.projected):
+            await self.client.create(kind, obj)
+        async with running(self.kubeconfig, self.log) as server:
+            await self._base_ready()
+            await server.quiet()
+            await create_services(self.client, self.place, range(self.small), self.adapters)
+            await server.quiet()
+            result["edit_few"] = await idle_edits(self.client, server, self.place, self.edits, self.small)
+            result["create"] = await self._create(server)
+            result["rest"] = await self._rest(server)
+            result["edit_all"] = await idle_edits(self.client, server, self.place, self.edits, self.services)
+        result["restart"] = await self._restart(resync_edits=False)
+        result["resync"] = await self._restart(resync_edits=True)
+        per_service = {key: n / (self.services - self.small) for key, n in result["create"]["by"].items()}
+        result["floor"] = await floor.measure(self.client, self.place, self.services - self.small, per_service)
+        result["load_end"] = os.getloadavg()[0]
+        return result
+
+    async def _base_ready(self) -> None:
+        async with asyncio.timeout(120):
+            async for event in self.client.watch(AIM_ARTIFACT, "0", self.place):
+                if name_of(event.object) == BASE and text(event.object, "status", "status") == "Ready":
+                    return
+
+    async def _create(self, server: Server) -> dict[str, Any]:
+        """Create the services that are not there yet and wait for rest."""
+        calls, spent, rss, passes = server.calls(), server.cpu(), server.rss_mib(), server.passes()
+        begun = time.monotonic()
+        await create_services(self.client, self.place, range(self.small, self.services), self.adapters)
+        created = time.monotonic() - begun
+        settled = server.started + await server.quiet() - begun
+        made, count = delta(server.calls(), calls, reads=False), self.services - self.small
+        stored, _ = await self.client.list_all(AIM_SERVICE, self.place)
+        told = sum(1 for obj in stored if text(obj, "status", "status") == "Starting")
+        served, _ = await self.client.list_all(INFERENCE_SERVICE, self.place)
+        return {
+            "created_s": created,
+            "settled_s": settled,
+            "right": told == len(served) == self.services,
+            "by": made,
+            "calls_per_service": sum(made.values()) / count,
+            "passes_per_service": (server.passes() - passes) / count,
+            "cpu_s": server.cpu() - spent,
+            "rss_before_mib": rss,
+            "rss_mib": server.rss_mib(),
+            "rss_peak_mib": server.rss_mib("VmHWM"),
+            "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
+        }
+
+    async def _rest(self, server: Server) -> dict[str, Any]:
+        """Look for a while at services that are not ready and of which nothing changes."""
+        calls, spent, passes = server.calls(), server.cpu(), server.passes()
+        await asyncio.sleep(_REST_SECONDS)
+        return {
+            "seconds": _REST_SECONDS,
+            "writes": delta(server.calls(), calls, reads=False),
+            "passes": server.passes() - passes,
+            "cpu_s": server.cpu() - spent,
+        }
+
+    async def _restart(self, *, resync_edits: bool) -> dict[str, Any]:
+        """Start over the settled world; with edits while it takes everything in, or without."""
+        writes, delays = Writes(self.client, self.place), []
+        async with writes.watched(), running(self.kubeconfig, self.log) as server:
+            if resync_edits:
+                await server.first_pass()
+                for turn in range(self.edits):
+                    if turn and server.passes() > self.services * (1 + self.adapters):
+                        break  # it is through
+                    index = self.services - 1 - turn * 31 % self.services
+                    delays.append(await edit(self.client, writes, index, f"resync-{turn}"))
+            settled = await server.quiet()
+            calls = server.calls()
+            reads = {key: n for key, n in calls.items() if key.split()[0] == "list"}
+            figures: dict[str, Any] = {
+                "settled_s": settled,
+                "writes": {key: n for key, n in calls.items() if key.split()[0] not in ("list", "watch", "get")},
+                "lists": sum(reads.values()),
+                "gets": sum(n for key, n in calls.items() if key.startswith("get ")),
+                "passes": server.passes(),
+                "cpu_s": server.cpu(),
+                "rss_mib": server.rss_mib(),
+                "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
+            }
+        return figures | (_delays(delays) if resync_edits else {})
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return one shape's figures for people."""
+    made, bare, rest = result["create"], result["floor"], result["rest"]
+    again, resync = result["restart"], result["resync"]
+    few, full = result["edit_few"], result["edit_all"]
+    calls = ", ".join(f"{key} {n}" for key, n in made["by"].items())
+    ratios = f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
+    rows = {
+        "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s), as expected: {made['right']}",
+        "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
+        "CPU, stall": f"{made['cpu_s']:.2f} s, {made['stall_ms']:.0f} ms",
+        "RSS": f"{made['rss_before_mib']:.0f} -> {made['rss_mib']:.0f} MiB, peak {made['rss_peak_mib']:.0f}",
+        "floor": f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}",
+        "at rest": f"{sum(rest['writes'].values())} writes, {rest['passes']:.0f} passes, CPU {rest['cpu_s']:.2f} s"
+        f" in {rest['seconds']:.0f} s",
+        f"edit at {few['services']}": _edit(few),
+        f"edit at {full['services']}": _edit(full),
+        "restart": f"{again['settled_s']:.1f} s, {sum(again['writes'].values())} writes, {again['lists']} list pages,"
+        f" {again['gets']} gets, CPU {again['cpu_s']:.2f} s, RSS {again['rss_mib']:.0f} MiB,"
+        f" stall {again['stall_ms']:.0f} ms",
+        "edits in a resync": f"{resync['edits']}: p50 {resync['p50_ms']:.0f}, p99 {resync['p99_ms']:.0f} ms",
+    }
+    title = f"{result['services']} services, {result['adapters']} adapters each; load average"
+    lines = [f"{title} {result['load']:.1f} at the start, {result['load_end']:.1f} at the end"]
+    return "\n".join([*lines, *(f"  {key:18} {value}" for key, value in rows.items())])
+
+
+def _edit(row: dict[str, Any]) -> str:
+    return f"{row['calls']:.1f} calls, CPU {row['cpu_ms']:.1f} ms, p50 {row['p50_ms']:.0f} p99 {row['p99_ms']:.0f} ms"
+
+
+async def run(options: Any, kubeconfig: Path, log: Path) -> dict[str, Any]:
+    """Measure all shapes."""
+    results = []
+    async with await Client.connect(str(kubeconfig), within=60) as client:
+        await install_kinds(client)
+        outside = Outside(client)
+        async with outside.at_work():
+            for adapters in options.adapters:
+                shape = Shape(
+                    client, kubeconfig, log, options.services, options.small, adapters, options.edits, options.projected
+                )
+                results.append(await shape.measure())
+                sys.stdout.write(table(results[-1]) + "\n")
+                sys.stdout.flush()
+    return {"shapes": results, "load": os.getloadavg()}
+
+
+@asynccontextmanager
+async def _plane(given: Path | None, folder: Path) -> AsyncIterator[Path]:
+    """Yield the kubeconfig of a control plane without nodes: the given one, or one that lives as long as the block."""
+    if given is not None:
+        yield given
+        return
+    if await asyncio.to_thread(bring_up, folder, {}, fresh=True, bare=True):
+        raise RuntimeError("the control plane does not start")
+    try:
+        yield folder / "kubeconfig"
+    finally:
+        await asyncio.to_thread(take_down, folder)
+
+
+async def _main(options: Any) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="aim-bench-") as name:
+        async with _plane(options.kubeconfig, Path(name) / "plane") as kubeconfig:
+            return await run(options, kubeconfig, options.out.parent / "reconcile.log")
+
+
+def main() -> int:
+    """Read the arguments and measure; 1 when a restart or rest wrote something, or the world came out wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--services", type=int, default=1000)
+    parser.add_argument("--small", type=int, default=100, help="services at which the first edits are measured")
+    parser.add_argument(
+        "--adapters", type=int, nargs="+", default=[0, 4], help="adapters of each service, one run each"
+    )
+    parser.add_argument("--projected", action="store_true", help="profiles have an aimId: a ConfigMap per service")
+    parser.add_argument("--edits", type=int, default=30)
+    parser.add_argument("--kubeconfig", type=Path, help="a running control plane that may be filled")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "reconcile.json")
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    result = asyncio.run(_main(options))
+    options.out.write_text(json.dumps(result, indent=1))
+    wrong = [
+        shape
+        for shape in result["shapes"]
+        if shape["restart"]["writes"] or shape["rest"]["writes"] or not shape["create"]["right"]
+    ]
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
