@@ -1,0 +1,136 @@
+"""How many requests passes make: one for each thing that changes, none for what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, Kind
+from api.view import name_of
+from bench.reconcile.surroundings import base_and_profile, service
+from reconcile.client import Client
+from reconcile.controllers import Tools, parse_models
+from reconcile.errors import Invalid
+from reconcile.informers import CachedWorld, make_informers
+from reconcile.poll import Poller
+from reconcile.service.controller import ServiceController
+from reconcile.settings import ReconcileSettings
+from reconcile.shell import Shell
+
+PLACE = "team"
+READY = {"status": "Ready", "persistentVolumeClaim": "llama-cache"}
+
+
+class Server:
+    """Answers writes as an API server does, and counts them by verb and kind."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.statuses: list[dict[str, Any]] = []
+        self.version = 0
+        self.refuse: Kind | None = None
+        self.informers = make_informers(cast("Client", self))
+        for informer in self.informers.values():
+            informer.synced.set()
+            informer._streams[0].version = "0"
+
+    def stored(self, kind: Kind, obj: dict[str, Any], **more: Any) -> dict[str, Any]:
+        self.version += 1
+        made = {
+            "uid": f"uid-{kind.plural}-{name_of(obj)}",
+            "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
+        metadata = made | obj["metadata"] | {"resourceVersion": str(self.version)}
+        return obj | {"kind": kind.kind, "metadata": metadata} | more
+
+    def add(self, kind: Kind, obj: dict[str, Any], **more: Any) -> None:
+        self.informers[kind].store(self.stored(kind, obj, **more))
+
+    async def apply(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append(f"apply {kind.plural}")
+        if kind == self.refuse:
+            raise Invalid(422, "Invalid", "spec.predictor: no")
+        return self.stored(kind, obj)
+
+    async def patch_status(self, kind: Kind, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append(f"patch {kind.plural}")
+        self.statuses.append(patch["status"])
+        old = dict(self.informers[kind].get(namespace, name) or {})
+        status = {
+            key: value for key, value in (dict(old.get("status", {})) | patch["status"]).items() if value is not None
+        }
+        return self.stored(kind, old, status=status)
+
+
+class Scene:
+    """Services of one ready base and the controller over them."""
+
+    def __init__(self, *, projected: bool) -> None:
+        self.server = server = Server()
+        self.told: list[str] = []
+        self.moment = datetime(2026, 3, 1, tzinfo=UTC)
+        for kind, obj in base_and_profile(PLACE, disk=False, projected=projected):
+            server.add(kind, obj, **({"status": READY} if kind == AIM_ARTIFACT else {}))
+        recorder = SimpleNamespace(record=lambda _, __, reason, ___: self.told.append(reason))
+        nobody: Callable[[Any], None] = lambda _: None  # noqa: E731
+        shell = Shell(cast("Client", server), server.informers, recorder, cast("Any", SimpleNamespace(deleting=nobody)))
+        world, servers = CachedWorld(server.informers), Poller(parse_models, nobody)
+        tools = Tools(server.informers, world, shell, ReconcileSettings(), cast("Any", servers), lambda: self.moment)
+        self.controller = ServiceController(tools, servers)
+
+    async def passes(self, count: int) -> list[str]:
+        """Make passes over all services, a minute apart; returns the requests."""
+        self.server.calls.clear()
+        for _ in range(count):
+            for key in list(self.server.informers[AIM_SERVICE].cache):
+                await self.controller.reconcile(key)
+            self.moment += timedelta(minutes=1)
+        return list(self.server.calls)
+
+
+@pytest.mark.parametrize("projected", [False, True])
+async def test_a_new_service_costs_an_apply_of_each_object_and_one_status(projected: bool) -> None:
+    """The first one makes the cache for all; the status tells at once of what this very pass made."""
+    scene = Scene(projected=projected)
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    await scene.passes(2)
+    scene.server.add(AIM_SERVICE, service(PLACE, 1, 0))
+    config_map = ["apply configmaps"] if projected else []
+    assert await scene.passes(3) == [*config_map, "apply inferenceservices", "patch aimservices"]
+    status = scene.server.statuses[-1]
+    assert (status["status"], status["cache"]["profileCacheRef"]["kind"]) == ("Starting", "AIMProfileCache")
+    assert status["runtime"]["replicas"] == "0/1"
+
+
+async def test_services_that_are_never_ready_are_left_in_peace() -> None:
+    """No transition time is renewed and no pass wakes the next, however long they wait."""
+    scene = Scene(projected=True)
+    for index in range(200):
+        scene.server.add(AIM_SERVICE, service(PLACE, index, 0))
+    await scene.passes(1)
+    assert await scene.passes(3) == []
+
+
+async def test_an_edit_costs_one_apply_and_one_status() -> None:
+    """Without pods nothing is rolled out, and no status says so for a moment."""
+    scene = Scene(projected=False)
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    await scene.passes(2)
+    old = cast("dict[str, Any]", scene.server.informers[AIM_SERVICE].items()[0])
+    spec = old["spec"] | {"env": [{"name": "BENCH", "value": "1"}]}
+    scene.server.add(AIM_SERVICE, old | {"spec": spec, "metadata": old["metadata"] | {"generation": 2}})
+    assert await scene.passes(3) == ["apply inferenceservices", "patch aimservices"]
+
+
+async def test_a_refused_apply_is_not_decided_anew() -> None:
+    scene = Scene(projected=True)
+    scene.server.refuse = INFERENCE_SERVICE
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    calls = await scene.passes(1)
+    assert calls.count("apply inferenceservices") == 1
+    assert scene.told == ["InferenceServiceRefused"]
