@@ -214,12 +214,19 @@ class _Pass:
         return {**_without(entry, "lastError"), "state": "Pending"}
 
     def _missing(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
+        if self._other_disk():
+            return {"name": ref.name, "state": "Pending", "lastError": NOT_FOUND}
         if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
             return dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
         if old.get("state") == "Deleting":  # its bytes may be moved away by now
             kept.pop("digest", None)
         return {"name": ref.name, **kept, "state": "Pending", "lastError": NOT_FOUND}
+
+    def _other_disk(self) -> bool:
+        """Whether the base has another disk now than the one that the status speaks of."""
+        recorded = text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
+        return bool(self.seen.claim_uid) and recorded is not None and recorded != self.seen.claim_uid
 
     def _facts(self, ref: AdapterRef, artifact: Json, old: Json) -> dict[str, Any]:
         """Return the entry's standing facts; what an earlier staging found out counts only under the same key."""

@@ -1,6 +1,7 @@
 """After any walk: at rest, true, and the same as what a controller without any memory arrives at.
 
-`AIM_WALKS=5000 pytest tests/unit/reconcile/model` takes more of them, `AIM_WALK_SEED=17` repeats one.
+`AIM_WALKS=5000 pytest tests/unit/reconcile/model` takes more of them, `AIM_FIRST_SEED=0` others each time, and
+`AIM_WALK_SEED=17` repeats one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tests.unit.reconcile.model.walk import Walk
 
 WALKS = int(os.environ.get("AIM_WALKS", "500"))
 BATCH = 25
-STEPS = 36
-FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
+STEPS = 30
+FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "1")) or random.SystemRandom().randrange(1 << 30)
 SEEDS = [int(os.environ["AIM_WALK_SEED"])] if "AIM_WALK_SEED" in os.environ else None
 BATCHES = (
     [SEEDS]
@@ -54,7 +55,7 @@ def _walk(walk: Walk, seed: int) -> None:
     guard.check()
     check_second_pass(walk)
     check_end_state(walk)
-    if seed % 3 == 0:  # costs as much as the walk itself
+    if seed % 4 == 0:  # costs as much as the walk itself
         check_without_memory(walk)
 
 
@@ -228,7 +229,7 @@ def _picture(walk: Walk, left_out: set[str]) -> dict[str, Any]:
         picture[name_of(service)] = {
             "status": status["status"],
             "maxRank": status.get("adapterMaxRank"),
-            "sync": status.get("adapterSubtreeSyncKey"),
+            "sync": status.get("adapterSubtreeSyncKey") if service["spec"]["adapters"] else None,
             "conditions": [(c["type"], c["status"], c["reason"]) for c in status["conditions"]],
             "adapters": [(e["name"], e["state"], e.get("stageKey"), _reason(e)) for e in status.get("adapters", [])],
         }
