@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 
@@ -67,6 +68,15 @@ def source_model_id(uri: object) -> str | None:
     """Return the model id implied by an `hf://` URI, or None for anything else (total: never raises)."""
     if not isinstance(uri, str):
         return None
+    return _known_model_id(uri) if len(uri) <= _LONGEST_REMEMBERED else _known_model_id.__wrapped__(uri)
+
+
+_LONGEST_REMEMBERED = 256
+
+
+@lru_cache(maxsize=2048)
+def _known_model_id(uri: str) -> str | None:
+    """Parse once: many services share few sources, and each review of one asks."""
     try:
         source = parse_source_uri(uri)
     except SourceUriError:

@@ -76,7 +76,7 @@ def text(obj: object, *path: str | int) -> str | None:
 
 def integer(obj: object, *path: str | int) -> int | None:
     """Return the integer at a path (JSON booleans are none), or None."""
-    value = dig(obj, *path)
+    value = _dig_names(obj, path)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -137,7 +137,7 @@ class AdapterRef:
 
 def adapter_mode(service: object) -> AdapterMode:
     """spec.adapterMode, `static` unless it says `dynamic`."""
-    return "dynamic" if dig(service, "spec", "adapterMode") == "dynamic" else "static"
+    return "dynamic" if spec_of(service).get("adapterMode") == "dynamic" else "static"
 
 
 def adapter_refs(service: object) -> tuple[AdapterRef, ...]:
@@ -164,7 +164,7 @@ def profile_name(service: object) -> str | None:
 
 def uses_profile_pipeline(service: object) -> bool:
     """`spec.profile` set → profile pipeline, otherwise template pipeline (contract, section 1)."""
-    return isinstance(dig(service, "spec", "profile"), Mapping)
+    return isinstance(spec_of(service).get("profile"), Mapping)
 
 
 def runtime_config_name(obj: object) -> str:
@@ -203,7 +203,8 @@ def feature_token(features: Sequence[str]) -> str | None:
 
 def model_sources(profile: object, service: object = None) -> Sequence[Any]:
     """The effective model sources: an override replaces the profile's list."""
-    return items(service, "spec", "profileOverrides", "modelSources") or items(profile, "spec", "modelSources")
+    overrides = spec_of(service).get("profileOverrides") if service is not None else None
+    return (items(overrides, "modelSources") if overrides is not None else ()) or items(profile, "spec", "modelSources")
 
 
 # -- AIMArtifact ----------------------------------------------------------------------------------------------------
@@ -237,7 +238,8 @@ def source_uri(artifact: object) -> str:
 
 def model_id(artifact_or_source: object) -> str | None:
     """`modelId` of an artifact's spec or of a model source, else the id that its `hf://` source implies."""
-    holder = dig(artifact_or_source, "spec") if dig(artifact_or_source, "spec") is not None else artifact_or_source
+    spec = dig(artifact_or_source, "spec")
+    holder = spec if spec is not None else artifact_or_source
     return text(holder, "modelId") or source_model_id(dig(holder, "sourceUri"))
 
 

@@ -39,6 +39,7 @@ from api.view import (
     profile_name,
     runtime_config_name,
     source_uri,
+    spec_of,
     terminating,
     text,
     uid_of,
@@ -285,13 +286,17 @@ def resolve_pipeline(world: World, service: object) -> Pipeline:
 def _profile_pipeline(world: World, service: object) -> Pipeline:
     reference = resolve_profile(world, service)
     found = reference if isinstance(reference, Resolved) else None
-    overridden = items(service, "spec", "profileOverrides", "modelSources")
+    if found is None:
+        overridden = items(service, "spec", "profileOverrides", "modelSources")
+        return Pipeline(
+            "profile", reference, sources=overridden or None, looked_at=reference.looked_at if reference else ()
+        )
     return Pipeline(
-        kind="profile",
-        profile=reference,
-        sources=model_sources(found.obj, service) if found else (overridden or None),
-        image=text(found.obj, "spec", "image") if found else None,
-        looked_at=reference.looked_at if reference else (),
+        "profile",
+        found,
+        sources=model_sources(found.obj, service),
+        image=text(spec_of(found.obj), "image"),
+        looked_at=found.looked_at,
     )
 
 

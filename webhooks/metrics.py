@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import accumulate
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Seconds(Collector):
+    """A histogram that one thread writes: a tenth of the cost of one that takes a lock for each of its numbers."""
+
+    def __init__(self, name: str, says: str) -> None:
+        """Start at nothing."""
+        self._name, self._says = name, says
+        self._counts = [0] * (len(_BUCKETS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one time."""
+        self._counts[bisect_left(_BUCKETS, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Return the numbers as Prometheus wants them: each bucket with all below it."""
+        bounds = [*(str(bound) for bound in _BUCKETS), "+Inf"]
+        buckets = list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._says, buckets=buckets, sum_value=self._sum)
 
 
 @cache
@@ -34,12 +60,8 @@ class AdmissionMetrics:
             ["reason", "effect"],
             registry=registry,
         )
-        self.seconds = Histogram(
-            "aim_adapters_admission_seconds",
-            "Time from the whole body to the answer",
-            registry=registry,
-            buckets=_BUCKETS,
-        )
+        self.seconds = Seconds("aim_adapters_admission_seconds", "Time from the whole body to the answer")
+        registry.register(self.seconds)
         self._confirmations = Counter(
             "aim_adapters_admission_confirmations_total",
             "Refusals that rest on another object, by what the live read made of them (confirmed, withdrawn)",
