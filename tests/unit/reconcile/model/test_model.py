@@ -1,6 +1,6 @@
 """After any walk: at rest, true, and the same as what a controller without any memory arrives at.
 
-`AIM_WALKS=5000 pytest tests/unit/reconcile/model` takes more of them, `AIM_FIRST_SEED=0` others each time, and
+`AIM_WALKS=5000` takes more of them, `AIM_FIRST_SEED=0` others each time (`AIM_TEST_LONG=1` does both), and
 `AIM_WALK_SEED=17` repeats one.
 """
 
@@ -21,10 +21,11 @@ from rules.examples import NAMESPACE
 from rules.service import see_service
 from tests.unit.reconcile.model.walk import Walk
 
-WALKS = int(os.environ.get("AIM_WALKS", "500"))
+LONG = os.environ.get("AIM_TEST_LONG") == "1"
+WALKS = int(os.environ.get("AIM_WALKS", "5000" if LONG else "500"))
 BATCH = 25
 STEPS = 30
-FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "1")) or random.SystemRandom().randrange(1 << 30)
+FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0" if LONG else "1")) or random.SystemRandom().randrange(1 << 30)
 SEEDS = [int(os.environ["AIM_WALK_SEED"])] if "AIM_WALK_SEED" in os.environ else None
 BATCHES = (
     [SEEDS]
