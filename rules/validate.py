@@ -47,8 +47,12 @@ def validate(
 
 def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFAULT_CONTEXT) -> Verdict:
     """Judge an object as it is stored: the same rules, but for those about a request's version and transitions."""
-    seen = _see(kind, obj, None, world, request_version="", context=context)
-    findings, warnings, failures = run(_rules_of_a_stored_object(kind.kind), seen)
+    return judge_seen(_see(kind, obj, None, world, request_version="", context=context))
+
+
+def judge_seen(seen: Seen) -> Verdict:
+    """Judge a stored object as `judge_stored` does, with what was worked out about it already."""
+    findings, warnings, failures = run(_rules_of_a_stored_object(seen.kind.kind), seen)
     return Verdict(tuple(findings), tuple(warnings), tuple(failures))
 
 

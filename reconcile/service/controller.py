@@ -64,7 +64,7 @@ from reconcile.shell import ApplyRefusedError
 from rules.resolve import Resolved, Unreadable, resolve_runtime_config
 from rules.seen import ServiceSeen
 from rules.service import see_service
-from rules.validate import judge_stored
+from rules.validate import judge_seen
 
 _CALM_INTERVAL = 30.0  # seconds between two looks at a server of which nothing new is expected
 _SETTLED = frozenset({"Loaded", "Failed", "Pending", "LoadRejected"})
@@ -197,7 +197,7 @@ class ServiceController:
             facts=facts,
             now=tools.now(),
             settings=tools.settings,
-            errors=tuple(judge_stored(AIM_SERVICE, service, tools.world).errors),
+            errors=tuple(judge_seen(facts).errors),
             caches=self._caches(facts),
             disk_claim=self._disk_claim(facts),
             sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
@@ -209,7 +209,7 @@ class ServiceController:
             predictor_pods=pods,
             pods=self._ask_servers(key, service, pods),
             config_maps=tuple(tools.owned(CONFIG_MAP, service)),
-            pool_nodes=self._pool_nodes(facts),
+            pool_nodes=self._pool_nodes(facts) if isvc is not None else None,
             refusal=refusal[1] if refusal[0] == uid_of(service) else "",
         )
 
