@@ -87,10 +87,10 @@ def render() -> dict[str, str]:
 def _lines(metrics: list[MetricInfo]) -> Iterator[str]:
     yield from heading("Metrics", "app.reference_metrics", "the metrics that the server registers")
     yield "`GET /metrics` on the health port (plain, 8080), or on the metrics port by TLS and bearer token when the"
-    yield "chart's `metrics.protected` is on. Every replica counts for itself; queues, passes and adapters count in the"
-    yield "one that leads. Label values come from closed sets (kinds, verbs, reasons), never from names of objects."
-    yield "Beside these there are the usual `process_…` and `python_…` ones. Dashboard and alerts come with the chart"
-    yield "(`metrics.dashboard`, `metrics.rules`)."
+    yield "chart's `metrics.protected` is on. Every replica counts for itself; queues, passes and Jobs count in the"
+    yield "one that leads, adapters by state in each. Label values come from closed sets (kinds, verbs, reasons), never"
+    yield "from names of objects. Beside these there are the usual `process_…` and `python_…` ones. Dashboard and"
+    yield "alerts come with the chart (`metrics.dashboard`, `metrics.rules`)."
     yield ""
     for group in dict.fromkeys([*_GROUPS.values(), _OTHERS]):
         rows = [

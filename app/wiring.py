@@ -12,6 +12,7 @@ from api.kinds import AIM_KINDS
 from api.view import Json
 from app.servers import AsgiApp
 from app.settings import Settings
+from disk.reasons import REASONS as JOB_REASONS
 from reconcile.cache import Key
 from reconcile.client import Client
 from reconcile.engine import Controller
@@ -75,6 +76,7 @@ def wire(parts: Parts) -> Wiring:
             settings=settings.reconcile_settings(),
             wake=parts.wake,
             selected=CONTROLLERS if "*" in settings.controllers else settings.controllers,
+            job_reasons=JOB_REASONS,
         )
         wiring.controllers = list(reconciler.controllers)
         wiring.jobs.append(reconciler.poll)

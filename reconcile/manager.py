@@ -13,6 +13,7 @@ from api.kinds import (
     AIM_MODEL,
     AIM_PROFILE,
     AIM_PROFILE_CACHE,
+    AIM_SERVICE,
     AIM_SERVICE_TEMPLATE,
     AIM_TEMPLATE_CACHE,
     Kind,
@@ -25,6 +26,7 @@ from reconcile.controllers import Tools, parse_models, parse_progress
 from reconcile.engine import Controller
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld
+from reconcile.meters import AdapterMeter, JobMeter
 from reconcile.models.controller import ModelController
 from reconcile.poll import Poller
 from reconcile.profiles.controller import ProfileController
@@ -69,12 +71,15 @@ def make_reconciler(
     settings: ReconcileSettings,
     wake: Callable[[str, Key], None],
     selected: Collection[str] = CONTROLLERS,
+    job_reasons: Collection[str] = (),
 ) -> Reconciler:
     """Return the selected controllers.
 
-    Args: `client` writes only while the lease is held; `wake(controller, key)` asks the engine for a pass.
+    Args: `client` writes only while the lease is held; `wake(controller, key)` asks the engine for a pass;
+    `job_reasons`: the words that Jobs end with, for the metric of their outcomes.
     """
-    shell = Shell(client, informers, recorder)
+    shell = Shell(client, informers, recorder, JobMeter(informers, job_reasons))
+    informers[AIM_SERVICE].add_handler(AdapterMeter().changed)
     servers = Poller(parse_models, lambda key: wake("service", key))
     service_progress = Poller(parse_progress, lambda key: wake("service", key))
     artifact_progress = Poller(parse_progress, lambda key: wake("artifact", key))

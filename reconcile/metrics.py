@@ -40,3 +40,20 @@ LEADER = Gauge("aim_adapters_leader", "1 while this process holds the lease, els
 EVENTS_DROPPED = Counter(
     "aim_adapters_events_dropped_total", "Events that were not written, because too many came or the write failed."
 )
+ADAPTERS = Gauge(
+    "aim_adapters_adapters", "Adapters in the status of services, by state; each replica knows all.", ["state"]
+)
+TIME_TO_STAGED = Histogram(
+    "aim_adapters_time_to_staged_seconds",
+    "Time from the first staging Job of an adapter to the record that its content is on the disk, retries included.",
+    buckets=(1, 2.5, 5, 10, 30, 60, 120, 300, 900, 1800, 3600, 7200),
+)
+STAGED_BYTES = Counter(
+    "aim_adapters_staged_bytes_total",
+    "Bytes of the adapters that staging Jobs put on disks; what was there counts not.",
+)
+JOB_OUTCOMES = Counter(
+    "aim_adapters_job_outcomes_total",
+    "Jobs that ended, by role, result (succeeded, failed) and reason (Other: a word that is not documented).",
+    ["role", "result", "reason"],
+)

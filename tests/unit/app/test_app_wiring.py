@@ -1,0 +1,25 @@
+"""What is wired to what: the metrics of the reconciler get what they need."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from prometheus_client import REGISTRY
+
+from api.kinds import AIM_SERVICE
+from app.settings import Settings
+from app.wiring import Parts, wire
+from disk.reasons import REASONS
+from reconcile.service.controller import ServiceController
+
+
+def test_outcomes_of_jobs_are_told_in_the_words_of_the_disk_commands() -> None:
+    nobody = cast("Any", None)
+    wiring = wire(Parts(Settings(admission=False), nobody, nobody, nobody, lambda _, __: None))
+    controller = next(each for each in wiring.controllers if isinstance(each, ServiceController))
+    assert REASONS.keys() < controller._tools.shell._meter._reasons
+
+    (services,) = (informer for informer in wiring.informers if informer.kind == AIM_SERVICE)
+    metadata = {"namespace": "a", "name": "chat", "uid": "u", "resourceVersion": "1"}
+    services.store({"metadata": metadata, "status": {"adapters": [{"name": "one", "state": "Loaded"}]}})
+    assert REGISTRY.get_sample_value("aim_adapters_adapters", {"state": "Loaded"}) == 1
