@@ -317,6 +317,7 @@ def _limit_in_flight(app: AsgiApp, name: str, limit: int) -> AsgiApp:
                 await app(scope, receive, send)
             finally:
                 in_work -= 1
+                scope.pop("extensions", None)  # which leads back to the scope: nothing is left to the garbage collector
             return
         REFUSED.labels(name, "in_flight").inc()
         headers = [(b"retry-after", str(RETRY_AFTER_SECONDS).encode())]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -43,7 +43,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server to measure; `pid` 0: not a process of ours, no CPU and memory are read."""
+    """A server to measure; `pid` 0: no process of this machine, no CPU and memory are read."""
 
     name: str
     host: str
@@ -264,7 +264,20 @@ def started(mode: str, certs: Path) -> Iterator[Target]:
 def _foreign(text: str) -> Target:
     name, _, url = text.partition("=")
     parts = urlsplit(url)
-    return Target(name, parts.hostname or "", parts.port or 443, parts.path or "/", 0)
+    port = parts.port or 443
+    return Target(name, parts.hostname or "", port, parts.path or "/", listening_pid(port))
+
+
+def listening_pid(port: int) -> int:
+    """Return the process of this machine that listens on a port, 0 where none is found."""
+    listening = "0A"  # TCP_LISTEN, as /proc spells it
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == listening and int(row[1].split(":")[1], 16) == port}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if str(link.readlink()) in sockets:
+                return int(link.parts[2])
+    return 0
 
 
 def table(rows: dict[str, list[dict[str, float]]]) -> str:
