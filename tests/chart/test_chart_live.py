@@ -301,3 +301,37 @@ def ready(plane: Plane) -> int:
     """Return how many of the server's pods are ready."""
     conditions = [c for pod in pods(plane) for c in pod["status"].get("conditions", [])]
     return sum(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def test_a_release_for_some_namespaces_works_with_rights_there_only(
+    plane: Plane, worked: list[Json], helm_program: Path, tmp_path: Path
+) -> None:
+    """The last test of this module: from here on only `default` is served."""
+    helm = Helm(helm_program, tmp_path, plane.kubeconfig)
+    before = predictors(plane)
+    upgrade(helm, "namespaces={default}")
+    roll_out(plane)
+    mark = len(read_audit(plane))
+    hub = Path(gather(plane.folder)["hub"]["root"])
+    write_adapter(hub, SampleAdapter("team/three", TINY, 8))
+    plane.apply(
+        artifact(
+            "three", type="adapter", modelId="team/x", sourceUri="hf://team/three", compatibleWith=[TINY.model_id]
+        ),
+        service("profiled", profile=PROFILE, profileOverrides=overrides("2"), **adapters("one", "three")),
+    )
+    plane.wait(lambda: states(plane, "profiled").get("three") in {"Downloaded", "Loaded"}, "it is staged", PATIENCE)
+    assert predictors(plane) == before
+    later = [event for event in read_audit(plane)[mark:] if event["user"]["username"] == ACCOUNT]
+    assert [event["requestURI"] for event in later if event["responseStatus"]["code"] == 403] == []
+    account = f"--as={ACCOUNT}"
+    for verb, what in (("list", "aimservices"), ("create", "jobs"), ("list", "pods")):
+        argv = ("auth", "can-i", verb, what, account, "-n")
+        assert plane.kubectl(*argv, "default", check=False).stdout.strip() == "yes"
+        assert plane.kubectl(*argv, "kube-public", check=False).stdout.strip() == "no"
+
+
+def states(plane: Plane, name: str) -> dict[str, str]:
+    """Return the state of each adapter of a service."""
+    found = plane.get("aimservice", name) or {}
+    return {entry["name"]: entry["state"] for entry in found["status"].get("adapters", [])}

@@ -180,6 +180,8 @@ def test_definitions_go_with_the_release_when_asked(plane: Plane, release: Helm)
 def test_the_cluster_config_comes_with_the_first_upgrade_and_stays(plane: Plane, release: Helm) -> None:
     values = {**SMALL, "clusterRuntimeConfig": {"enabled": True, "spec": {"adapterRuntime": {"maxRank": 64}}}}
     assert "is not created yet" in release.install("install", values)
+    served = ("api-resources", "--api-group=aim.eai.amd.com", "--no-headers")
+    plane.wait(lambda: plane.kubectl(*served, check=False).stdout.count("\n") == len(AIM_KINDS), "all are served")
     said = release.install("upgrade", values)
     assert "is not created yet" not in said
     found = plane.get("aimclusterruntimeconfig", "default")
