@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
 from api.generated import ROOT, Target, run
 from app.reference_markdown import heading, page, table
@@ -55,10 +56,10 @@ def find_metrics() -> list[MetricInfo]:
             if isinstance(value, MetricWrapperBase):
                 info = _info(value)
                 found[info.name] = info
-    from webhooks.metrics import AdmissionMetrics  # noqa: PLC0415 - after the modules: it registers in one of its own
+    from webhooks.metrics import AdmissionMetrics, Seconds  # noqa: PLC0415 - after the modules: it registers in one of its own
 
     for value in vars(AdmissionMetrics()).values():
-        if isinstance(value, MetricWrapperBase):
+        if isinstance(value, MetricWrapperBase | Seconds):
             info = _info(value)
             found[info.name] = info
     return [found[name] for name in sorted(found)]
@@ -72,10 +73,10 @@ def _modules() -> Iterator[str]:
                 yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _info(metric: MetricWrapperBase) -> MetricInfo:
-    (family,) = metric.describe()
+def _info(metric: Collector) -> MetricInfo:
+    (family,) = metric.describe()  # type: ignore[attr-defined] # all of ours have it
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels = tuple(metric._labelnames)  # the library tells it nowhere else while there is no sample
+    labels = tuple(getattr(metric, "_labelnames", ()))  # the library tells it nowhere else while there is no sample
     return MetricInfo(name, family.type, labels, family.documentation)
 
 

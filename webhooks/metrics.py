@@ -28,6 +28,10 @@ class Seconds(Collector):
         self._counts[bisect_left(_BUCKETS, seconds)] += 1
         self._sum += seconds
 
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        """Return name and meaning without numbers."""
+        yield HistogramMetricFamily(self._name, self._says)
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Return the numbers as Prometheus wants them: each bucket with all below it."""
         bounds = [*(str(bound) for bound in _BUCKETS), "+Inf"]
