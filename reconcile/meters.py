@@ -27,7 +27,7 @@ OTHER = "Other"
 """Label value for all that is in no closed set."""
 
 _ROLES = frozenset({ROLE_FETCH, ROLE_REAPER, ROLE_STAGING, ROLE_SUBTREE_SYNC})
-_UNSPOKEN = frozenset({"JobFailed", "JobDeadlineExceeded", "JobSucceeded"})  # of Jobs that said nothing themselves
+_UNSPOKEN = frozenset({"JobFailed", "JobDeadlineExceeded", "Complete"})  # of Jobs that said nothing themselves
 _STAGED = "AdapterStaged"
 _HELD = "AdapterHeldForUnload"  # well, but nothing is served yet: the adapter waits for a second Job
 _MOST_WAITING = 10_000  # stage keys whose first Job is remembered; above it the oldest are forgotten
@@ -124,4 +124,4 @@ class JobMeter:
 def _reason(state: JobState) -> str:
     if state.result is not None:
         return state.result.reason
-    return "JobSucceeded" if state.phase == "succeeded" else "JobFailed"
+    return "Complete" if state.phase == "succeeded" else "JobFailed"

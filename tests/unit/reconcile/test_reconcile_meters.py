@@ -129,7 +129,7 @@ OUTCOMES = {
         {"status": {"conditions": [{"type": "Complete", "status": "True"}]}},
         ROLE_STAGING,
         "succeeded",
-        "JobSucceeded",
+        "Complete",
     ),
 }
 
