@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -11,13 +13,16 @@ from typing import Any, Protocol
 from api.kinds import Kind
 from api.view import Json, mapping, name_of, namespace_of
 from reconcile.client import Client
-from reconcile.decision import Decision, EventNote
+from reconcile.decision import Decision, Delete, EventNote
 from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
 from reconcile.informer import Informer
 from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch
 
 log = logging.getLogger(__name__)
+
+_MAX_DELETED = 4096
+_DELETED_SECONDS = 30.0  # a deletion that is not seen by then is asked for again
 
 
 class Recorder(Protocol):
@@ -45,6 +50,7 @@ class Shell:
         self._informers = informers
         self._recorder = recorder
         self._meter = meter
+        self._deleted: OrderedDict[str, float] = OrderedDict()  # UID → when (monotonic)
 
     async def carry_out(
         self, kind: Kind, obj: Json, decision: Decision, again: Callable[[], Decision] | None = None
@@ -62,16 +68,26 @@ class Shell:
             _, refused = await self._make(decision)
         await self._store_status(kind, obj, decision.status)
         for deletion in decision.delete:
-            self._meter.deleting(deletion)
-            try:
-                await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
-            except Conflict:  # another object of that name by now: not ours to delete
-                log.debug("not deleted, it is another object by now", extra={"object": deletion.name})
+            await self._delete(deletion)
         for event in decision.events:
             self.tell(obj, event)
         if refused is not None:
             raise refused
         return decision.recheck_after
+
+    async def _delete(self, deletion: Delete) -> None:
+        """Delete an object once: until the watch shows that it is going, other passes want it gone too."""
+        if time.monotonic() - self._deleted.get(deletion.uid, float("-inf")) < _DELETED_SECONDS:
+            return
+        self._meter.deleting(deletion)
+        try:
+            await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
+        except Conflict:  # another object of that name by now: not ours to delete
+            log.debug("not deleted, it is another object by now", extra={"object": deletion.name})
+        self._deleted[deletion.uid] = time.monotonic()
+        self._deleted.move_to_end(deletion.uid)
+        while len(self._deleted) > _MAX_DELETED:
+            self._deleted.popitem(last=False)
 
     async def _make(self, decision: Decision) -> tuple[bool, ApplyRefusedError | None]:
         """Apply and create what is not there; returns whether something was written, and the first refusal."""

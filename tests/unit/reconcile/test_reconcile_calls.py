@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, Kind
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB, Kind
 from api.view import name_of
 from bench.reconcile.surroundings import base_and_profile, service
 from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models
+from reconcile.decision import Decision, Delete
 from reconcile.errors import Invalid
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.poll import Poller
@@ -66,6 +67,10 @@ class Server:
         }
         return self.stored(kind, old, status=status)
 
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> bool:
+        self.calls.append(f"delete {kind.plural} {name} {uid}")
+        return True
+
 
 class Scene:
     """Services of one ready base and the controller over them."""
@@ -78,9 +83,13 @@ class Scene:
             server.add(kind, obj, **({"status": READY} if kind == AIM_ARTIFACT else {}))
         recorder = SimpleNamespace(record=lambda _, __, reason, ___: self.told.append(reason))
         nobody: Callable[[Any], None] = lambda _: None  # noqa: E731
-        shell = Shell(cast("Client", server), server.informers, recorder, cast("Any", SimpleNamespace(deleting=nobody)))
+        self.shell = Shell(
+            cast("Client", server), server.informers, recorder, cast("Any", SimpleNamespace(deleting=nobody))
+        )
         world, servers = CachedWorld(server.informers), Poller(parse_models, nobody)
-        tools = Tools(server.informers, world, shell, ReconcileSettings(), cast("Any", servers), lambda: self.moment)
+        tools = Tools(
+            server.informers, world, self.shell, ReconcileSettings(), cast("Any", servers), lambda: self.moment
+        )
         self.controller = ServiceController(tools, servers)
 
     async def passes(self, count: int) -> list[str]:
@@ -121,7 +130,7 @@ async def test_an_edit_costs_one_apply_and_one_status() -> None:
     scene = Scene(projected=False)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
     await scene.passes(2)
-    old = cast("dict[str, Any]", scene.server.informers[AIM_SERVICE].items()[0])
+    old = dict(scene.server.informers[AIM_SERVICE].items()[0])
     spec = old["spec"] | {"env": [{"name": "BENCH", "value": "1"}]}
     scene.server.add(AIM_SERVICE, old | {"spec": spec, "metadata": old["metadata"] | {"generation": 2}})
     assert await scene.passes(3) == ["apply inferenceservices", "patch aimservices"]
@@ -134,3 +143,12 @@ async def test_a_refused_apply_is_not_decided_anew() -> None:
     calls = await scene.passes(1)
     assert calls.count("apply inferenceservices") == 1
     assert scene.told == ["InferenceServiceRefused"]
+
+
+async def test_an_object_is_deleted_once_however_many_passes_want_it_gone() -> None:
+    """The watch needs a moment to show that it is going; its successor of the same name is another object."""
+    scene = Scene(projected=False)
+    for uid in ("one", "one", "two"):
+        decision = Decision(delete=(Delete(JOB, PLACE, "stage", uid),))
+        await scene.shell.carry_out(AIM_SERVICE, scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0)), decision)
+    assert scene.server.calls == ["delete jobs stage one", "delete jobs stage two"]
