@@ -26,6 +26,7 @@ DERIVED_SETTINGS = frozenset(
         "admission",
         "reconciler",
         "namespaces",
+        "nodes",
         "kubeconfig",
         "context",
         "namespace",

@@ -127,6 +127,11 @@ class Settings(BaseSettings):
     namespaces: Namespaces = _setting(
         (), "Namespaces to look at; none means all. With it no cluster-wide rights are needed.", group="What runs"
     )
+    nodes: bool = _setting(
+        True,
+        "Read nodes, to tell which profiles, models and templates some node fits. Off: that is not told.",
+        group="What runs",
+    )
 
     # Cluster
     kubeconfig: OptionalPath = _setting(

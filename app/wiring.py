@@ -61,7 +61,9 @@ class Wiring:
 def wire(parts: Parts) -> Wiring:
     """Return all that runs under these settings."""
     settings = parts.settings
-    informers = make_informers(parts.client, namespaces=parts.namespaces(), reconciling=settings.reconciler)
+    informers = make_informers(
+        parts.client, namespaces=parts.namespaces(), reconciling=settings.reconciler, nodes=settings.nodes
+    )
     world = CachedWorld(informers)
     wiring = Wiring(informers=list(informers.values()))
     if settings.admission:

@@ -88,6 +88,7 @@ app.kubernetes.io/part-of: aim-adapters
   "admission" .Values.webhooks.enabled
   "reconciler" .Values.reconciler.enabled
   "namespaces" .Values.namespaces
+  "nodes" .Values.reconciler.nodes
   "namespace" .Release.Namespace
   "leaseName" $name
   "image" (include "aim-adapters.image" .)

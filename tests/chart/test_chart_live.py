@@ -309,7 +309,7 @@ def test_a_release_for_some_namespaces_works_with_rights_there_only(
     """The last test of this module: from here on only `default` is served."""
     helm = Helm(helm_program, tmp_path, plane.kubeconfig)
     before = predictors(plane)
-    upgrade(helm, "namespaces={default}")
+    upgrade(helm, "namespaces={default}", "reconciler.nodes=false")
     roll_out(plane)
     mark = len(read_audit(plane))
     hub = Path(gather(plane.folder)["hub"]["root"])
