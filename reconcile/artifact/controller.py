@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import urlencode
+
+import orjson
 
 from api.kinds import (
     AIM_ARTIFACT,
@@ -12,6 +16,7 @@ from api.kinds import (
     AIM_RUNTIME_CONFIG,
     AIM_SERVICE,
     AIM_TEMPLATE_CACHE,
+    EVENT,
     JOB,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -44,11 +49,13 @@ from reconcile.cache import Key
 from reconcile.caches.decide import artifact_names
 from reconcile.client import Client
 from reconcile.controllers import Keys, Tools, job_pod_owner, keys, owner_key
-from reconcile.decision import EventNote
+from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import CACHE_KINDS, word
 from rules.resolve import resolve_runtime_config
 from rules.validate import judge_stored
+
+_MOST_EVENTS = 50  # of one claim that are read
 
 
 class ArtifactController:
@@ -102,11 +109,11 @@ class ArtifactController:
         if artifact is None or terminating(artifact) or paused(artifact):
             tools.progress.want(key, {})
             return None
-        seen = self._observe(key, artifact)
+        seen = await self._with_problems(self._observe(key, artifact))
         decision = decide(seen)
         recheck = await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
         if decision.sweep and seen.disk_claim is not None:
-            await self._sweep(artifact, name_of(seen.disk_claim), dry_run=decision.sweep == "dry-run")
+            await self._sweep(artifact, name_of(seen.disk_claim), decision)
         return recheck
 
     def _observe(self, key: Key, artifact: Json) -> Observed:
@@ -131,6 +138,7 @@ class ArtifactController:
             disk_claim=disk_claim,
             disk_wanted=dig(artifact, "spec", "adapterDisk") is not None
             or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in caches),
+            cache_env=tuple(entry for cache in caches for entry in items(cache, "spec", "env")),
             fetches=fetches,
             progress=next(iter(progress.values()), None),
             reap_jobs=tools.jobs(artifact, LABEL_ROLE, ROLE_REAPER, ANNOTATION_REAP_KEY),
@@ -150,7 +158,25 @@ class ArtifactController:
         services = self._tools.informers[AIM_SERVICE].by_index("disk", f"{namespace}/{uid_of(disk_claim)}")
         return tuple(sorted((uid_of(service), _attempts(service)) for service in services))
 
-    async def _sweep(self, artifact: Json, claim: str, *, dry_run: bool) -> None:
+    async def _with_problems(self, seen: Observed) -> Observed:
+        """Add what provisioners say about claims that are not bound; nothing is asked about bound ones."""
+        if is_adapter(seen.artifact):
+            return seen
+        claim_problem, disk_problem = await self._problem(seen.claim), await self._problem(seen.disk_claim)
+        return replace(seen, claim_problem=claim_problem, disk_problem=disk_problem)
+
+    async def _problem(self, claim: Json | None) -> str:
+        """Return the last warning of a provisioner about a claim that waits, empty when there is none."""
+        if claim is None or text(claim, "status", "phase") == "Bound":
+            return ""
+        selector = f"involvedObject.uid={uid_of(claim)},type=Warning"
+        path = f"{EVENT.path(namespace_of(claim))}?{urlencode({'fieldSelector': selector, 'limit': _MOST_EVENTS})}"
+        events = orjson.loads(await self._client.get_raw(path)).get("items") or ()
+        failed = [event for event in events if dig(event, "reason") == "ProvisioningFailed"]
+        newest = sorted(failed, key=lambda event: text(event, "lastTimestamp") or "")
+        return (text(newest[-1], "message") or "") if newest else ""
+
+    async def _sweep(self, artifact: Json, claim: str, decision: Decision) -> None:
         """Make a reaper Job, with the living services as the API server (not a cache) lists them now.
 
         A list that is not read to its end makes no Job: nothing is ever reaped by half a list.
@@ -159,7 +185,10 @@ class ArtifactController:
         listed_at = tools.now()
         live, _ = await self._client.list_all(AIM_SERVICE, namespace_of(artifact))
         uids = [uid_of(service) for service in live]
-        job = render_reaper_job(artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings)
+        dry_run = decision.sweep == "dry-run"
+        job = render_reaper_job(
+            artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, world=decision.sweep_world
+        )
         await tools.shell.create(JOB, job)
         if dry_run:
             tools.shell.tell(artifact, EventNote("Normal", "SweepDryRun", "a dry run of the sweep was started"))

@@ -17,12 +17,13 @@ from api.kinds import (
     AIM_SERVICE_TEMPLATE,
     Kind,
 )
-from api.view import Json, items, name_of, namespace_of, paused, terminating, text
+from api.view import Json, items, mapping, name_of, namespace_of, paused, runtime_config_name, terminating, text, uid_of
 from reconcile.cache import Key
 from reconcile.caches.decide import Observed, decide
 from reconcile.controllers import Keys, Tools, keys
 from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import word
+from reconcile.informers import MODEL_KINDS, word
+from rules.resolve import Resolved, lookup, resolve_runtime_config
 
 
 class CacheController:
@@ -66,31 +67,64 @@ class CacheController:
         cache = tools.find(self._kind, *key)
         if cache is None or terminating(cache) or paused(cache):
             return None
-        origin, sources = self._sources(cache)
+        origin = self._origin(cache)
+        sources = self._sources(cache, origin)
         namespace = namespace_of(cache)
         uris = {uri for source in sources or () if (uri := text(source, "sourceUri"))}
+        config = resolve_runtime_config(tools.world, namespace, runtime_config_name(cache))
         seen = Observed(
             cache=cache,
             kind=self._kind,
             now=tools.now(),
-            origin=origin,
+            origin=self._words(cache, origin),
             sources=sources,
             artifacts={uri: tools.world.artifacts_by_source(namespace, uri) for uri in sorted(uris)},
+            resolved=_reference(origin) if origin is not None else None,
+            typed_s3=bool(mapping(config.spec, "artifact", "s3")),
         )
         return await tools.shell.carry_out(self._kind, cache, decide(seen))
 
-    def _sources(self, cache: Json) -> tuple[str, Sequence[Any] | None]:
-        """Return what the cache is for, in words, and its model sources (None: that object does not exist)."""
-        own = items(cache, "spec", "modelSources")
-        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName") or ""
+    def _origin(self, cache: Json) -> Resolved | None:
+        """Return the profile, template or model that the cache is for."""
+        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
         scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
-        words = f'{self._origins[0].kind} "{name}"'
-        if own:
-            return words, own
         for kind in (*self._origins, *self._models):
-            if kind.namespaced == (scope == "Cluster"):
-                continue
-            found = self._tools.find(kind, namespace_of(cache), name)
-            if found is not None:
-                return f'{kind.kind} "{name}"', items(found, "spec", "modelSources")
-        return words, None
+            if kind.namespaced == (scope == "Namespace"):
+                found = self._tools.find(kind, namespace_of(cache), name)
+                if found is not None:
+                    return Resolved(kind, found)
+        return None
+
+    def _words(self, cache: Json, origin: Resolved | None) -> str:
+        """What the cache is for, in words."""
+        if origin is not None:
+            return f'{origin.kind.kind} "{origin.name}"'
+        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName") or ""
+        return f'{self._origins[0].kind} "{name}"'
+
+    def _sources(self, cache: Json, origin: Resolved | None) -> Sequence[Any] | None:
+        """Return the model sources: the cache's own, its origin's, for a template without any its model's.
+
+        None: what the cache is for does not exist.
+        """
+        if own := items(cache, "spec", "modelSources"):
+            return own
+        if origin is None:
+            return None
+        sources = items(origin.obj, "spec", "modelSources")
+        model = text(origin.obj, "spec", "modelName")
+        if sources or model is None:
+            return sources
+        found = lookup(self._tools.world, MODEL_KINDS, namespace_of(cache), model)
+        return items(found.obj, "spec", "modelSources") if isinstance(found, Resolved) else ()
+
+
+def _reference(origin: Resolved) -> dict[str, str]:
+    reference = {
+        "kind": origin.kind.kind,
+        "name": origin.name,
+        "namespace": namespace_of(origin.obj),
+        "scope": origin.scope,
+        "uid": uid_of(origin.obj),
+    }
+    return {key: value for key, value in reference.items() if value}

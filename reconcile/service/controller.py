@@ -43,7 +43,6 @@ from api.view import (
     name_of,
     namespace_of,
     paused,
-    runtime_config_name,
     terminating,
     text,
     uid_of,
@@ -57,11 +56,11 @@ from reconcile.informers import LABEL_ISVC, isvc_of, owner_name, word
 from reconcile.objects import parse_timestamp
 from reconcile.poll import Poller, Question
 from reconcile.service.adapters import ServerPod
+from reconcile.service.cache import cache_origin
 from reconcile.service.decide import Observed, decide
-from reconcile.service.manifests import PORT, cache_kind
+from reconcile.service.manifests import PORT
 from reconcile.service.plan import make_plan
 from reconcile.shell import ApplyRefusedError
-from rules.resolve import Resolved, Unreadable, resolve_runtime_config
 from rules.seen import ServiceSeen
 from rules.service import see_service
 from rules.validate import judge_seen
@@ -203,7 +202,6 @@ class ServiceController:
             sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
             stage_jobs=stage_jobs,
             progress=tools.follow(key, stage_jobs),
-            adapter_configs=self._adapter_configs(facts),
             isvc=isvc,
             deployment=deployment,
             predictor_pods=pods,
@@ -214,37 +212,18 @@ class ServiceController:
         )
 
     def _caches(self, facts: ServiceSeen) -> tuple[Json, ...]:
-        """Caches of the namespace for the same profile or template (or the service's overlay of it)."""
-        tools, pipeline = self._tools, facts.pipeline
-        kind = cache_kind(pipeline.kind)
-        found: dict[str, Json] = {}
-        for reference in (pipeline.profile, pipeline.template, pipeline.model):
-            if not isinstance(reference, Resolved):
-                continue
-            for cache in tools.informers[kind].by_index("origin", word(facts.new, reference.name)):
-                scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
-                if scope == reference.scope:
-                    found[name_of(cache)] = cache
-        for overlay in tools.informers[AIM_PROFILE].by_index("owner", uid_of(facts.new)):
-            for cache in tools.informers[kind].by_index("origin", word(overlay, name_of(overlay))):
-                found[name_of(cache)] = cache
-        return tuple(found[name] for name in sorted(found))
+        """Caches of the namespace for the same profile, template or model (or the service's overlay of it)."""
+        origin = cache_origin(facts)
+        if origin is None:
+            return ()
+        found = self._tools.informers[origin.kind].by_index("origin", word(facts.new, origin.name))
+        return tuple(cache for cache in found if _scope(cache) == origin.scope)
 
     def _disk_claim(self, facts: ServiceSeen) -> Json | None:
         if not facts.base.known:
             return None
         name = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim")
         return self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace_of(facts.new), name)
-
-    def _adapter_configs(self, facts: ServiceSeen) -> dict[str, Json]:
-        """The merged RuntimeConfig of each adapter: the one it names, else the service's."""
-        configs: dict[str, Json] = {}
-        for name, artifact in facts.artifacts.items():
-            if artifact is None or isinstance(artifact, Unreadable):
-                continue
-            named = text(artifact, "spec", "runtimeConfigName") or runtime_config_name(facts.new)
-            configs[name] = resolve_runtime_config(self._tools.world, namespace_of(facts.new), named).spec
-        return configs
 
     def _predictor_pods(self, namespace: str, isvc: str | None) -> tuple[Json, ...]:
         pods = self._tools.informers[POD].by_index("isvc", f"{namespace}/{isvc}")
@@ -281,6 +260,11 @@ class ServiceController:
             return None
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
         return sum(1 for node in nodes.items() if node_matches(mapping(node, "metadata", "labels"), terms))
+
+
+def _scope(cache: Json) -> str:
+    """Scope of what a cache caches for."""
+    return text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
 
 
 def _ready_since(pod: Json) -> str | None:

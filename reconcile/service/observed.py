@@ -57,7 +57,6 @@ class Observed:
     sync_jobs: tuple[JobState, ...] = ()
     stage_jobs: tuple[JobState, ...] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)
-    adapter_configs: Mapping[str, Json] = field(default_factory=dict)  # not looked at: the facts say it
     isvc: Json | None = None
     deployment: Json | None = None
     predictor_pods: tuple[Json, ...] = ()
