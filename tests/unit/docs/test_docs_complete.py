@@ -88,7 +88,7 @@ _TYPES_AND_STATES = """
 AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAvailable PredictorReady PodScheduled
 """
 _SAID_BY_OTHERS = """
-AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
+ProvisioningFailed AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
 PodFailurePolicy PodInitializing WatchCut
 """  # turned into words of ours, or harmless
 _VALUES_AND_NAMES = """
