@@ -88,8 +88,8 @@ _TYPES_AND_STATES = """
 AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAvailable PredictorReady PodScheduled
 """
 _SAID_BY_OTHERS = """
-ProvisioningFailed AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
-PodFailurePolicy PodInitializing WatchCut
+AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
+PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
 """  # turned into words of ours, or harmless
 _VALUES_AND_NAMES = """
 AdapterWiring AdaptersDecision BearerToken CacheOrigin DeleteOptions IfNotPresent NoSchedule OnRootMismatch
