@@ -346,6 +346,28 @@ def test_alerts_say_what_to_do() -> None:
         assert "SELECTOR" in rule["expr"]
 
 
+# -- documentation --------------------------------------------------------------------------------------------------
+
+
+def test_operations_names_every_alert() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    for rule in (rule for group in alerts["groups"] for rule in group["rules"]):
+        assert f"`{rule['alert']}`" in page
+
+
+@pytest.mark.parametrize("page", ["docs/operations.md", "SECURITY.md", "chart/README.md"])
+def test_values_that_the_pages_name_exist(page: str) -> None:
+    known = {value.path for value in read_values(VALUES.read_text())}
+    settings = {f"settings.{info.key}" for info in describe_settings() if info.name not in DERIVED_SETTINGS}
+    groups = {path.partition(".")[0] for path in known}
+    for text in re.findall(r"`([^`\n]+)`", (ROOT / page).read_text()):
+        for path in re.findall(r"(?:^|[\s,])([a-z]\w*(?:\.\w+)+)(?==|$|\s)", text):
+            parents = {path.rsplit(".", depth)[0] for depth in range(3)}  # podSecurityContext.runAsUser is a part
+            if path.partition(".")[0] in groups:
+                assert parents & (known | settings), f"{page}: no such value: {path}"
+
+
 def _name(case: str) -> str:
     return str(CASES[case].get("fullnameOverride", "aim-adapters"))
 
