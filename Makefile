@@ -97,6 +97,7 @@ lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
 	$(RUN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements-dev.lock -o requirements.lock
 	$(RUN)/uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-docs.lock
+	echo hatchling | $(RUN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -c requirements-dev.lock -o requirements-build.lock
 
 .PHONY: clean
 clean: ## remove what the targets made here (not the tool cache in ~/.cache/aim-adapters)
