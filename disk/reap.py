@@ -147,7 +147,8 @@ def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
         sweep.left += 1
         return
     if not name.startswith("get-") or sweep.spec.dry_run:
-        sweep.remove(path, shown, rename=False)
+        # Renamed first: a writer that was slow beyond the guard finds nothing to promote, never half of it.
+        sweep.remove(path, shown, rename=folder != sweep.layout.unload)
         return
     lock_path = sweep.layout.download_lock(name.removeprefix("get-"))
     if (lock := try_lock(sweep.fs, lock_path)) is None:
