@@ -427,10 +427,26 @@ def new_root(spec: dict[str, Any]) -> None:
         root.build([(parts, os.path.isdir(v["source"])) for v, parts in placed], read_only=spec["readOnlyRoot"])
         for volume, parts in placed:
             root.bind(volume["source"], parts, read_only=volume["readOnly"])
+        for path, parts in hidden(spec["expose"], outer):
+            root.bind(path, parts, read_only=True)
         root.enter()
         _check(libc.sethostname(spec["hostname"].encode(), len(spec["hostname"].encode())), "sethostname")
     except OSError as error:
         raise LaunchError("mount", str(error)) from error
+
+
+def hidden(exposed: list[str], volumes: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """Return what is exposed of the host and lies below a volume (a checkout below /tmp), with its components.
+
+    An image has its program in itself, wherever its volumes are; here the program is shown again on top of them.
+    """
+    found: dict[str, list[str]] = {}
+    for path in exposed:
+        for name in (os.path.abspath(path), os.path.realpath(path)):
+            parts = [part for part in name.split("/") if part]
+            if os.path.exists(name) and any(parts[: len(volume)] == volume for volume in volumes):
+                found[name] = parts
+    return sorted(found.items(), key=lambda item: len(item[1]))
 
 
 def drop(spec: dict[str, Any]) -> None:

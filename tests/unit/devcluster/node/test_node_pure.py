@@ -16,6 +16,7 @@ from devcluster.node.__main__ import closed_to_others, exposed_paths
 from devcluster.node.agent import sweep_logs
 from devcluster.node.host import Addresses
 from devcluster.node.images import Image, ImageTable, parse_images
+from devcluster.node.launch import hidden
 from devcluster.node.logs_api import Wanted, find_log, parse_request, tail_start
 from devcluster.node.payload import File
 from devcluster.node.pod import LOST, recall
@@ -453,3 +454,13 @@ def test_tail_keeps_whole_lines(tmp_path_factory: pytest.TempPathFactory, lines:
     file.write_bytes(b"".join(line + b"\n" for line in lines))
     wanted = b"".join(line + b"\n" for line in (lines[-count:] if count else []))
     assert file.read_bytes()[tail_start(file, count) :] == wanted
+
+
+def test_what_lies_below_a_volume_is_shown_again_on_top_of_it(tmp_path: Path) -> None:
+    """A checkout below /tmp stays readable in a pod that mounts a volume at /tmp."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    parts = [part for part in str(tmp_path).split("/") if part]
+    below = hidden([str(checkout), "/usr/bin", str(tmp_path / "absent")], [parts, ["adapters"]])
+    assert below == [(str(checkout), [*parts, "checkout"])]
+    assert hidden([str(checkout)], [["adapters"]]) == []
