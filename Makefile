@@ -7,6 +7,8 @@ PY := $(RUN)/python
 STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
 WORKERS ?= 2
+# what failed while two workers shared the machine is tried once more, alone; what fails then has failed
+ALONE := --last-failed --last-failed-no-failures all
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 CHECKED := app.chart api.crds api.reference rules.docs \
@@ -46,16 +48,16 @@ test: verify test-unit test-cluster test-chart ## everything, with set-up
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
-	$(PYTEST) tests/unit --ignore=tests/unit/disk -n $(WORKERS)
+	$(PYTEST) tests/unit --ignore=tests/unit/disk -n $(WORKERS) || $(PYTEST) $(ALONE) tests/unit --ignore=tests/unit/disk
 	$(PYTEST) tests/unit/disk
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/cluster
 
 .PHONY: test-chart
 test-chart: $(STAMP) tools ## the chart with the real helm on the real API server
-	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/chart
 
 .PHONY: test-long
 test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, many rounds
