@@ -180,8 +180,10 @@ def _ready_since(pod: Json) -> Any:
 def effect(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings | None = None) -> Effect:
     """Return what happens to a service when the world becomes what `after` knows. `before` None: it is created."""
     own = settings or ReconcileSettings()
-    wanted = {obj_kind.kind: obj for obj_kind, obj in decide(observe(after, own)).apply}.get(INFERENCE_SERVICE.kind)
-    changes, scaled = predictor_changes(after.isvc, wanted)
+    changes, scaled = predictor_changes(after.isvc, _wanted(after, own))
+    if before is not None:  # the server's own settings are not known here: what differs anyway is not of this change
+        anyway, _ = predictor_changes(before.isvc, _wanted(before, own))
+        changes = [change for change in changes if change not in anyway]
     had = {str(error) for error in before.errors} if before is not None else set()
     has = {str(error) for error in after.errors}
     old = [ref.name for ref in adapter_refs(before.service)] if before is not None else []
@@ -200,6 +202,11 @@ def effect(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings
         broken=tuple(sorted(has - had)),
         mended=tuple(sorted(had - has)),
     )
+
+
+def _wanted(seen: Snapshot, settings: ReconcileSettings) -> Json | None:
+    """The InferenceService that the controller would apply in this world."""
+    return {kind.kind: obj for kind, obj in decide(observe(seen, settings)).apply}.get(INFERENCE_SERVICE.kind)
 
 
 _SCALE = frozenset({"minReplicas", "maxReplicas"})
