@@ -242,11 +242,17 @@ def test_the_programs_belong_to_the_supervisor_and_it_to_the_guard(running: Path
     assert set(state["processes"].values()) <= set(below)
 
 
+def _heed_interrupts() -> None:
+    """A shell starts its background jobs with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_up_stops_what_it_started_and_says_so(folder: Path) -> None:
     front = subprocess.Popen(
         (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder), "--control-plane-only"),
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509 - the child execs at once, and no thread runs here
     )
     assert until((folder / "logs" / "kube-apiserver.log").exists)
     front.send_signal(signal.SIGINT)
