@@ -6,7 +6,7 @@ line read objects only through this page, so that a default or a synonym is spel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from api.names import (
@@ -265,10 +265,3 @@ def condition(obj: object, kind: str) -> Json:
         if dig(entry, "type") == kind:
             return entry if isinstance(entry, Mapping) else EMPTY
     return EMPTY
-
-
-def env_entries(obj: object, *path: str) -> Iterator[Json]:
-    """The well-formed entries of an env list."""
-    for entry in items(obj, *path):
-        if isinstance(entry, Mapping) and text(entry, "name"):
-            yield entry

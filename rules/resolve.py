@@ -27,7 +27,6 @@ from api.record import record
 from api.view import (
     EMPTY,
     Json,
-    adapter_refs,
     dig,
     effective_features,
     items,
@@ -463,12 +462,6 @@ def cached_artifact(world: World, service: object, pipeline: Pipeline, source: J
 
 
 # -- adapters -------------------------------------------------------------------------------------------------------
-
-
-def declared_artifacts(world: World, service: object) -> dict[str, ArtifactState]:
-    """Return each declared adapter's artifact by name: the object, None (missing) or UNREADABLE."""
-    namespace = namespace_of(service)
-    return {ref.name: artifact_state(world, namespace, ref.name) for ref in adapter_refs(service)}
 
 
 def artifact_state(world: World, namespace: str, name: str) -> ArtifactState:
