@@ -145,14 +145,22 @@ class Lease:
     async def release(self, *, within: float = 3.0) -> None:
         """Give the lease up, so that another process can start at once. Call it when all writes have ended."""
         self._drop("released")
+        try:
+            try:
+                await self._give_up(within)
+            except Conflict:  # a renewal was cut while it was under way: the server may have taken it
+                await self._look()
+                await self._give_up(within)
+        except ApiError as error:
+            log.warning("the lease could not be released; it runs out by itself", extra={"error": str(error)})
+
+    async def _give_up(self, within: float) -> None:
+        """Replace our name in the lease, as last seen, by none. Raises: Conflict and the others of `reconcile.errors`."""
         seen = self._seen
         if seen is None or seen.holder != self.identity:
             return
         spec = {**seen.obj.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_now()}
-        try:
-            await self._client.put(LEASE, {**seen.obj, "spec": spec}, within=within)
-        except ApiError as error:
-            log.warning("the lease could not be released; it runs out by itself", extra={"error": str(error)})
+        await self._client.put(LEASE, {**seen.obj, "spec": spec}, within=within)
 
     async def _try_once(self) -> bool:
         """Look at the lease and take or renew it if we may. Returns whether we hold it now."""

@@ -202,8 +202,8 @@ class Team:
         found = json.loads(self.cluster.kubectl("get", kinds, "-n", self.namespace, "-o", "json").stdout)["items"]
         return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in found}
 
-    def until_at_rest(self, quiet: float = 6.0) -> dict[str, str]:
-        """Wait until nothing was written for `quiet` seconds; return the resource versions."""
+    def until_at_rest(self, quiet: float = 13.0) -> dict[str, str]:
+        """Wait until nothing was written for `quiet` seconds (longer than the period of the sweeps); return the versions."""
         since, seen = time.monotonic(), self.versions()
         deadline = since + 90
         while time.monotonic() - since < quiet:

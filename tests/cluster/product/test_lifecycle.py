@@ -61,7 +61,7 @@ def test_nothing_is_written_at_rest_nor_after_a_restart_of_ours(any_team: Team) 
     team.until(
         "missing to be reported", lambda: team.entry("svc", "missing").get("lastError") == "AdapterArtifactNotFound"
     )
-    before = team.until_at_rest(quiet=13)  # longer than the period of the sweeps: the first one is over
+    before = team.until_at_rest()
     names = team.cluster.items("pods", "aim-system")
     team.cluster.kubectl("delete", "pods", "-n", "aim-system", "--all", "--wait=true", timeout=90)
     gone = {pod["metadata"]["uid"] for pod in names}

@@ -161,6 +161,27 @@ async def test_the_lease_tells_people_who_and_since_when(api: FakeApi, client: C
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
 
 
+async def test_a_renewal_that_was_cut_under_way_does_not_hinder_the_release(client: Client) -> None:
+    """The server took the renewal, but the answer never came: the version that we last saw is old."""
+    lease = Lease(client, "ns", "first")
+    await lease._try_once()
+    stored = await client.get(LEASE, "ns", "aim-adapters")
+    await client.put(LEASE, {**stored, "spec": {**stored["spec"], "renewTime": "2026-01-01T00:00:00.000000Z"}})
+    await lease.release()
+    assert (await client.get(LEASE, "ns", "aim-adapters"))["spec"]["holderIdentity"] == ""
+
+
+async def test_a_release_leaves_the_lease_of_a_successor_alone(client: Client) -> None:
+    first, now = Lease(client, "ns", "first"), 0.0
+    await first._try_once()
+    second = Lease(client, "ns", "second", clock=lambda: now)
+    await second._try_once()
+    now = 60.0
+    assert await second._try_once()
+    await first.release()
+    assert (await client.get(LEASE, "ns", "aim-adapters"))["spec"]["holderIdentity"] == "second"
+
+
 async def test_a_deleted_lease_is_made_again(api: FakeApi, client: Client) -> None:
     lease = Lease(client, "ns", "only", **FAST)
     async with campaigning(lease):
