@@ -98,7 +98,9 @@ $(DOCS_STAMP): requirements-docs.lock
 lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
 	$(RUN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements-dev.lock -o requirements.lock
-	$(RUN)/uv pip compile --group docs --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-docs.lock
+	for group in docs audit; do \
+		$(RUN)/uv pip compile --group $$group --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-$$group.lock || exit 1; \
+	done
 	echo hatchling | $(RUN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -c requirements-dev.lock -o requirements-build.lock
 
 .PHONY: clean
