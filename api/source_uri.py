@@ -14,8 +14,8 @@ class SourceUriError(ValueError):
 
 _HF_SHAPE = "hf://org/name[/subfolder][@revision]"
 _S3_SHAPE = "s3://bucket/prefix/"
-_HF_PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
+_HF_PART = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
+_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")  # what S3 clients take: stores differ in what they allow
 _WHITE = re.compile(r"\s")
 
 

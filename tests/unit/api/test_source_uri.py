@@ -18,6 +18,8 @@ GOOD: dict[str, Source] = {
     "hf://org/name/sub": HubSource("org", "name", "sub"),
     "hf://org/name/a/b@refs/pr/3": HubSource("org", "name", "a/b", "refs/pr/3"),
     "hf://Org.x/na_me-1.5@0123456789abcdef": HubSource("Org.x", "na_me-1.5", revision="0123456789abcdef"),
+    "s3://b/x": S3Source("b", "x/"),
+    "s3://Old_Bucket/x": S3Source("Old_Bucket", "x/"),
     "s3://bucket": S3Source("bucket"),
     "s3://bucket/": S3Source("bucket"),
     "s3://bucket/prefix": S3Source("bucket", "prefix/"),
@@ -45,7 +47,7 @@ BAD = [
     "hf://../name",
     "s3://",
     "s3:///key",
-    "s3://b",
+    "s3://-b/x",
     "s3://bu cket/x",
 ]
 
