@@ -55,7 +55,7 @@ def fix_of_blocked(said: str) -> str:
 
 def from_error(link: str, error: FieldError) -> Link:
     """A link that a rule refuses."""
-    return Link(link, "broken", _said(error), error.reason, error.hint)
+    return Link(link, "broken", _said(error), error.reason, error.hint or f"correct {error.path}")
 
 
 def _said(error: FieldError) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+from api.kinds import AIM_ARTIFACT
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE
 from api.view import (
     Json,
@@ -9,6 +13,7 @@ from api.view import (
     condition,
     declared_rank,
     integer,
+    is_adapter,
     items,
     text,
 )
@@ -19,6 +24,36 @@ from app.plugin.reasons import CONDITIONS
 from app.plugin.snapshot import Snapshot
 from disk.reasons import REASONS as DISK_REASONS
 from rules.resolve import Unreadable
+from rules.validate import judge_stored
+
+# -- what the rules say ---------------------------------------------------------------------------------------------
+
+
+def refused_adapter(seen: Snapshot, name: str) -> Link | None:
+    """What the rules say against a declared adapter, or against one beside it as long as nothing is served.
+
+    It comes before cache and disk: nothing is made for a service that cannot be served as it is declared.
+    """
+    refs = adapter_refs(seen.service)
+    said = {index: error for error in reversed(seen.errors) if (index := _index_of(error.path)) is not None}
+    own = next((said[index] for index in sorted(said) if index < len(refs) and refs[index].name == name), None)
+    if own is not None:
+        artifact = seen.facts.artifacts.get(name)
+        if isinstance(artifact, Mapping) and is_adapter(artifact):
+            own = next(iter(judge_stored(AIM_ARTIFACT, artifact, seen.world).errors), own)
+        return from_error("adapter", own)
+    if said and condition(seen.service, "InferenceServiceReady").get("status") != "True":
+        return from_error("adapter", said[min(said)])
+    return None
+
+
+_ENTRY = re.compile(r"spec\.adapters\[(\d+)\]")
+
+
+def _index_of(path: str) -> int | None:
+    found = _ENTRY.match(path)
+    return int(found[1]) if found else None
+
 
 # -- one adapter ----------------------------------------------------------------------------------------------------
 
@@ -48,14 +83,8 @@ def _adapter(seen: Snapshot, name: str) -> Link:
             f'there is no AIMArtifact "{name}" in namespace "{seen.namespace}"',
             f"apply it, or remove it from the service: {PLUGIN} remove {seen.name} {name}",
         )
-    for entry in seen.facts.adapter_findings:
-        if entry.ref.name == name and entry.errors:
-            return from_error("adapter", entry.errors[0])
-    ready = condition(artifact, "Ready")
-    if ready.get("status") == "False":
-        reason = str(ready.get("reason"))
-        state: State = "waiting" if reason == "ParentLacksAdapterDisk" else "broken"
-        return broken("adapter", reason, f'AIMArtifact "{name}": {ready.get("message")}', state=state)
+    if (found := _unfit(seen, name, artifact)) is not None:
+        return found
     ceiling = seen.facts.ceiling.value
     return Link(
         "adapter", "ok", f'AIMArtifact "{name}", rank {declared_rank(artifact)}' + (f" of {ceiling}" if ceiling else "")
@@ -63,6 +92,32 @@ def _adapter(seen: Snapshot, name: str) -> Link:
 
 
 _ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
+_OF_ARTIFACT = frozenset({"RuntimeConfigNotFound", "RuntimeConfigUnreadable", "RankCeilingUnknown"})
+"""Reasons of an entry that no Job has spoken: what the Job would need is not known."""
+_OF_JOBS = frozenset({"JobFailed", "JobDeadlineExceeded"})
+
+
+def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
+    """What the artifact itself, or the controller about it, says against staging it; nothing once it is on the disk."""
+    entry = seen.entry(name)
+    state, error = text(entry, "state"), text(entry, "lastError") or ""
+    reason, _, message = error.partition(": ")
+    if state in _ON_DISK:
+        return None
+    if errors := judge_stored(AIM_ARTIFACT, artifact, seen.world).errors:
+        return from_error("adapter", errors[0])
+    ready = condition(artifact, "Ready")
+    if ready.get("status") == "False":
+        said = str(ready.get("reason"))
+        waits: State = "waiting" if said == "ParentLacksAdapterDisk" else "broken"
+        return broken("adapter", said, f'AIMArtifact "{name}": {ready.get("message")}', state=waits)
+    by_rule = state == "Failed" and reason not in DISK_REASONS and reason not in _OF_JOBS
+    if reason in _OF_ARTIFACT or by_rule:
+        fix = "" if reason in CONDITIONS else "correct what the message names"
+        return broken("adapter", reason, message or error, fix, f"aim-adapters lint --explain {reason}")
+    return None
+
+
 _RUNS_WELL = frozenset({"AdapterHeldForUnload", "RestartRequired", "AdapterNotListed", "AdapterArtifactNotFound"})
 
 
@@ -101,6 +156,9 @@ def _job(seen: Snapshot, name: str) -> Link:
     return broken("job", "StagingWaiting", "its staging Job has not started yet", state="waiting", look=look)
 
 
+_NOT_OF_FILES = frozenset({"AdapterNotDeclared"})
+
+
 def _times(count: int | None) -> str:
     return "one attempt" if (count or 1) == 1 else f"{count} attempts"
 
@@ -112,8 +170,9 @@ def _again(entry: Json) -> str:
 
 
 def _about_files(reason: str) -> bool:
+    """Whether the Job ran well and the files are at fault: what it found in them, or warned of where that is strict."""
     found = DISK_REASONS.get(reason)
-    return found is not None and found.group == "adapter"
+    return found is not None and found.group in ("adapter", "warning") and reason not in _NOT_OF_FILES
 
 
 def _fix_of(reason: str) -> str:

@@ -5,6 +5,7 @@ Pure: each is a function from a snapshot to a link.
 
 from __future__ import annotations
 
+from api.kinds import AIM_ARTIFACT
 from api.names import ANNOTATION_FETCH_KEY, ANNOTATION_SYNC_KEY, ROLE_FETCH, ROLE_SUBTREE_SYNC
 from api.view import (
     Json,
@@ -27,6 +28,7 @@ from app.plugin.reasons import CONDITIONS
 from app.plugin.snapshot import Snapshot
 from reconcile.objects import parse_timestamp
 from rules.resolve import Missing, Resolved, Unknown
+from rules.validate import judge_stored
 
 # -- service, profile, feature --------------------------------------------------------------------------------------
 
@@ -50,6 +52,10 @@ def _service(seen: Snapshot) -> Link:
             return from_error("service", error)
     if (silent := _controller(seen)) is not None:
         return silent
+    if (said := _said_by_controller(seen, "service", "ConfigValid")) is not None:
+        return said
+    if _gate(seen)[0] == "RuntimeConfigUnreadable":
+        return broken("service", *_gate(seen))
     return Link("service", "ok", f"generation {generation_of(service)} is valid and handled by the controller")
 
 
@@ -63,6 +69,29 @@ def _controller(seen: Snapshot) -> Link | None:
         says = f"generation {generation_of(seen.service)} is stored, the controller handled {handled or 'none'} so far"
         return broken("service", "ControllerBehind", says, state="waiting")
     return None
+
+
+def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> Link | None:
+    """What the controller says of a service that it does not serve, where the rules as seen from here say nothing.
+
+    Who asks may not see all that the controller sees. Without `reasons` any counts.
+    """
+    entry = condition(seen.service, kind)
+    reason = text(entry, "reason") or ""
+    served = condition(seen.service, "InferenceServiceReady").get("status") == "True"
+    if entry.get("status") != "False" or served or seen.errors or (reasons and reason not in reasons):
+        return None
+    return broken(link, reason, f"{kind} is False: {text(entry, 'message') or reason}", look=look_events(seen))
+
+
+def _gate(seen: Snapshot) -> tuple[str, str]:
+    """Reason and words of what the InferenceService waits for; empty when it waits for nothing."""
+    entry = condition(seen.service, "InferenceServiceReady")
+    if text(entry, "reason") != "Gated":
+        return "", ""
+    message = text(entry, "message") or ""
+    head, _, rest = message.partition(": ")
+    return (head, rest) if head in CONDITIONS else ("Gated", message)
 
 
 def _held(lease: Json, seen: Snapshot) -> bool:
@@ -105,9 +134,22 @@ def _profile(seen: Snapshot) -> Link:
         return broken(
             "profile", "NoModelSources", f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing'
         )
-    if pipeline.kind == "template":
-        return _template(seen)
-    return Link("profile", "ok", f"{_names(pipeline.profile)}")
+    link = "profile" if pipeline.kind == "profile" else "template"
+    if (said := _said_by_controller(seen, link, "CacheReady", *_UNRESOLVED)) is not None:
+        return said
+    if _gate(seen)[0] == "ImageUnknown":
+        return broken(link, *_gate(seen))
+    return _template(seen) if pipeline.kind == "template" else Link("profile", "ok", f"{_names(pipeline.profile)}")
+
+
+_UNRESOLVED = (
+    "ReferenceNotFound",
+    "ReferenceUnreadable",
+    "TemplateAmbiguous",
+    "TemplateNotFound",
+    "NothingToServe",
+    "NoModelSources",
+)
 
 
 def word_kinds(found: Missing) -> str:
@@ -173,7 +215,7 @@ def _cache(seen: Snapshot) -> Link:
 
 
 _WAITING_BASE = frozenset({"MeasuringSource", "Downloading", "Pending", ""})
-_CLAIM_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed"})
+_CLAIM_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimTerminating"})
 
 
 def _base(seen: Snapshot) -> Link:
@@ -189,6 +231,8 @@ def _base(seen: Snapshot) -> Link:
             "ok",
             f'AIMArtifact "{name_of(base)}" is ready ({text(base, "status", "displaySize") or "size unknown"})',
         )
+    if errors := judge_stored(AIM_ARTIFACT, base, seen.world).errors:
+        return from_error("base", errors[0])
     storage = condition(base, "CacheStorageReady")
     if storage.get("reason") in _CLAIM_TROUBLE:
         return broken(
@@ -254,10 +298,9 @@ def _disk(seen: Snapshot) -> Link:
     if terminating(found):
         return broken(
             "disk",
-            "DiskNotBound",
+            "ClaimTerminating",
             f'the adapter disk\'s claim "{claim}" is being deleted',
-            "wait until no pod uses it; a new one follows",
-            look,
+            look=look,
         )
     phase = text(found, "status", "phase") or "Pending"
     if phase == "Lost":
@@ -268,6 +311,9 @@ def _disk(seen: Snapshot) -> Link:
             "delete the claim: a new disk is made and staged again",
             look,
         )
+    if phase == "Pending" and not text(seen.service, "status", "adapterDiskPersistentVolumeClaimUid"):
+        says = f'the adapter disk\'s claim "{claim}" is not bound yet'
+        return broken("disk", "ClaimPending", says, look=look, state="waiting")
     capacity = (
         text(found, "status", "capacity", "storage") or text(found, "spec", "resources", "requests", "storage") or ""
     )
@@ -308,24 +354,29 @@ def _subtree(seen: Snapshot) -> Link:
     return Link("subtree", "ok", f"directory {uid_of(seen.service)} is on the disk")
 
 
-_STARTING = frozenset({"Creating", "Starting"})
+_STARTING = frozenset(
+    {"Creating", "Starting", "Terminating", "RollingOut", "NewReplicaSetCreated", "MinimumReplicasUnavailable"}
+)
 
 
 def server(seen: Snapshot) -> Link:
     ready = condition(seen.service, "InferenceServiceReady")
     reason, message = text(ready, "reason") or "", text(ready, "message") or ""
+    if reason == "ScaledToZero":
+        return broken("server", reason, message)
     if ready.get("status") == "True":
         replicas = text(seen.service, "status", "runtime", "replicas") or "?"
         return Link("server", "ok", f'InferenceService "{seen.isvc_name}" is ready, {replicas} replicas')
-    if (stuck := _stuck_pod(seen)) is not None:
+    if reason != "NoMatchingNode" and (stuck := _stuck_pod(seen)) is not None:
         return stuck
     if reason == "Gated":
-        head, _, rest = message.partition(": ")
-        known = head if head in CONDITIONS else "Gated"
+        known, rest = _gate(seen)
         words = f"no InferenceService yet: {rest or message}"
-        if adapter_mode(seen.service) == "static" and head == "AdaptersStaging":
+        if adapter_mode(seen.service) == "static" and known == "AdaptersStaging":
             return broken("server", known, words, "mend or remove the adapters that are named", state="waiting")
         return broken("server", known, words, state="waiting")
+    if (none := _no_pods(seen)) is not None:
+        return none
     look = f"kubectl get inferenceservice,deployment,pods -n {seen.namespace} -l aim.eai.amd.com/service={seen.name}"
     if reason in _STARTING or not reason:
         return broken(
@@ -338,6 +389,18 @@ def server(seen: Snapshot) -> Link:
     return broken("server", reason, f"the server is not ready: {reason}: {message}", look=look)
 
 
+def _no_pods(seen: Snapshot) -> Link | None:
+    """The Deployment cannot make pods: quota, admission."""
+    failure = condition(seen.deployment, "ReplicaFailure")
+    if seen.predictor_pods or failure.get("status") != "True":
+        return None
+    look = f"kubectl describe deployment -n {seen.namespace} {seen.isvc_name}-predictor"
+    return broken("server", "NoPods", f"no pod of the server can be made: {failure.get('message')}", look=look)
+
+
+_PULL = {"ErrImagePull": "ImagePullBackOff"}  # two words of the kubelet for one thing
+
+
 def _stuck_pod(seen: Snapshot) -> Link | None:
     for pod in sorted(seen.predictor_pods, key=name_of):
         look = f"kubectl describe pod -n {seen.namespace} {name_of(pod)}"
@@ -345,7 +408,7 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
             if dig(entry, "type") == "PodScheduled" and dig(entry, "status") == "False":
                 return broken(
                     "server",
-                    "PodPending",
+                    "Unschedulable",
                     f"pod {name_of(pod)} is not scheduled: {text(entry, 'message') or text(entry, 'reason')}",
                     "make room for it, or ask for less",
                     look,
@@ -355,7 +418,9 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
             if reason and reason not in ("ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
                 message = text(status, "state", "waiting", "message") or ""
                 says = f"pod {name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
-                return broken("server", "PodPending", says, fix_of_blocked(f"{reason} {message}"), look)
+                word = _PULL.get(reason, reason)
+                fix = fix_of_blocked(f"{reason} {message}")
+                return broken("server", word if word in CONDITIONS else "PodPending", says, fix, look)
             if reason == "CrashLoopBackOff":
                 code = dig(status, "lastState", "terminated", "exitCode")
                 says = f"pod {name_of(pod)} ends again and again" + (
@@ -367,4 +432,5 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
     return None
 
 
-OF_SERVICE = (_service, _profile, _feature, _cache, _base, _disk, _subtree)
+OF_SPEC = (_service, _profile, _feature)
+OF_STORAGE = (_cache, _base, _disk, _subtree)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from api.kinds import (
+    AIM_ARTIFACT,
     AIM_PROFILE,
     AIM_SERVICE,
     CONFIG_MAP,
@@ -58,6 +59,9 @@ def ask_of(service: Json) -> Any:
         facts = see_service(service, world)
         judge_stored(AIM_SERVICE, service, world)
         look(facts)
+        for artifact in (*facts.artifacts.values(), facts.base.artifact):
+            if isinstance(artifact, Mapping) and artifact:
+                judge_stored(AIM_ARTIFACT, artifact, world)
         for artifact in facts.artifacts.values():
             named = text(artifact, "spec", "runtimeConfigName") or runtime_config_name(service)
             resolve_runtime_config(world, namespace_of(service), named)

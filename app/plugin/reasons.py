@@ -244,7 +244,11 @@ CONDITIONS: dict[str, Meaning] = {
     "StagingRuns": Meaning("why", "The adapter is being downloaded.", _WAIT),
     "LoadingSoon": Meaning("why", "The adapter is on the disk; the server loads it within a refresh interval.", _WAIT),
     "SomeReplicasLack": Meaning("why", "Not every replica lists the adapter yet.", _WAIT),
-    "NoPods": Meaning("why", "No pod of the server runs.", "look at the Deployment's events"),
+    "NoPods": Meaning(
+        "why",
+        "The server's Deployment cannot make pods (quota, admission).",
+        "correct what the message names: raise the quota of the namespace, for example",
+    ),
     "PodPending": Meaning(
         "why", "A pod of the server cannot be scheduled or started.", "correct what the message names"
     ),

@@ -11,8 +11,8 @@ from typing import Any
 
 from api.view import adapter_mode, adapter_refs
 from app.plugin.chain import Link
-from app.plugin.chain_adapter import OF_ADAPTER
-from app.plugin.chain_service import OF_SERVICE, server
+from app.plugin.chain_adapter import OF_ADAPTER, refused_adapter
+from app.plugin.chain_service import OF_SPEC, OF_STORAGE, server
 from app.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Line, line
 from app.plugin.snapshot import Snapshot
 
@@ -34,14 +34,23 @@ class Walk:
 def walk(seen: Snapshot, adapter: str | None = None) -> list[Walk]:
     """Return the walks: of the one adapter, else of each declared one, else of the service alone."""
     names = [adapter] if adapter is not None else [ref.name for ref in adapter_refs(seen.service)]
-    own = _follow(OF_SERVICE, seen)
-    if own[-1].state != "ok" or not names:
-        links = own if own[-1].state != "ok" else (*own, server(seen))
-        return [Walk(adapter, links)]
+    own = _follow(OF_SPEC, seen)
+    if own[-1].state != "ok":
+        return [Walk(adapter, own)]
+    refused = {name: link for name in names if (link := refused_adapter(seen, name)) is not None}
+    storage = (*own, *_follow(OF_STORAGE, seen))
+    if not names or (storage[-1].state != "ok" and not refused):
+        return [Walk(adapter, storage if storage[-1].state != "ok" else (*storage, server(seen)))]
     return [
-        Walk(name, (*own, *_follow(tuple(_bind(step, name) for step in OF_ADAPTER), seen)))
+        Walk(name, (*own, refused[name]) if name in refused else _walk_adapter(seen, storage, name))
         for name in dict.fromkeys(names)
     ]
+
+
+def _walk_adapter(seen: Snapshot, storage: tuple[Link, ...], name: str) -> tuple[Link, ...]:
+    if storage[-1].state != "ok":
+        return storage
+    return (*storage, *_follow(tuple(_bind(step, name) for step in OF_ADAPTER), seen))
 
 
 def _bind(step: Callable[[Snapshot, str], Link], name: str) -> Callable[[Snapshot], Link]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from api.names import inference_service_name
 from app.plugin.snapshot import Snapshot
-from rules.world import SnapshotWorld
+from rules.world import KIND_BY_NAME, SnapshotWorld
 
 Json = dict[str, Any]
 NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
@@ -210,6 +210,8 @@ class Scene:
     pods: list[Json] = field(default_factory=lambda: [pod()])
     leases: list[Json] | None = field(default_factory=lambda: [lease()])
     more: list[Json] = field(default_factory=list)
+    deployment: Json | None = None
+    unreadable: frozenset[str] = frozenset()
 
     @property
     def status(self) -> Json:
@@ -246,7 +248,8 @@ class Scene:
     def snapshot(self) -> Snapshot:
         """Return it as the commands read it."""
         objects = [self.service, self.profile, self.base, self.sql, self.med, *self.caches, *self.more]
-        world = SnapshotWorld(deepcopy([obj for obj in objects if obj is not None]))
+        unknown = [KIND_BY_NAME[kind] for kind in self.unreadable]
+        world = SnapshotWorld(deepcopy([obj for obj in objects if obj is not None]), unknown=unknown)
         return Snapshot(
             service=self.service,
             now=NOW,
@@ -256,4 +259,6 @@ class Scene:
             jobs=tuple(one for one in self.jobs if one["kind"] == "Job"),
             pods=(*self.pods, *(one for one in self.jobs if one["kind"] == "Pod")),
             leases=tuple(self.leases) if self.leases is not None else None,
+            deployment=self.deployment,
+            unreadable=self.unreadable,
         )

@@ -32,6 +32,70 @@ def failed(error: str) -> Spoil:
     )
 
 
+def artifact_says(reason: str) -> Spoil:
+    def spoil(scene: Scene) -> None:
+        assert scene.sql is not None
+        scene.sql["status"]["conditions"] = [condition("Ready", "False", reason, "because")]
+        scene.adapter(state="Pending", digest=None)
+
+    return spoil
+
+
+def pending(error: str) -> Spoil:
+    return lambda scene: scene.adapter(state="Pending", lastError=error, digest=None)
+
+
+def base_fails(reason: str, message: str = "because") -> Spoil:
+    return lambda scene: scene.base_says("Ready", "False", reason, message)
+
+
+def claim_says(kind: str, reason: str) -> Spoil:
+    def spoil(scene: Scene) -> None:
+        if kind == "CacheStorageReady":
+            scene.base_says("Ready", "False", "Pending")
+        scene.base_says(kind, "False", reason, "because")
+
+    return spoil
+
+
+def server_says(reason: str, message: str = "because") -> Spoil:
+    return lambda scene: scene.say("InferenceServiceReady", "False", reason, message)
+
+
+def cache_says(reason: str) -> Spoil:
+    """The service is not served, and the controller says why of its cache; the rules seen from here say nothing."""
+
+    def spoil(scene: Scene) -> None:
+        scene.say("CacheReady", "False", reason, "because")
+        scene.say("InferenceServiceReady", "False", "Gated", f"{reason}: because")
+
+    return spoil
+
+
+def config_says(reason: str) -> Spoil:
+    def spoil(scene: Scene) -> None:
+        scene.say("ConfigValid", "False", reason, "because")
+        scene.say("InferenceServiceReady", "False", "Gated", f"{reason}: because")
+
+    return spoil
+
+
+def no_pods(scene: Scene) -> None:
+    scene.say("InferenceServiceReady", "False", "MinimumReplicasUnavailable")
+    scene.pods = []
+    scene.deployment = {"status": {"conditions": [condition("ReplicaFailure", "True", "FailedCreate", "quota")]}}
+
+
+def unbound(scene: Scene) -> None:
+    not_yet_synced(scene)
+    scene.claims["disk"]["status"] = {"phase": "Pending"}
+
+
+def unreadable_profile(scene: Scene) -> None:
+    scene.profile = None
+    scene.unreadable = frozenset({"AIMProfile", "AIMClusterProfile"})
+
+
 def gated(mode: str, message: str) -> Spoil:
     def spoil(scene: Scene) -> None:
         scene.spec["adapterMode"] = mode
@@ -76,6 +140,19 @@ def fetch_blocked(scene: Scene) -> None:
 def no_base(scene: Scene) -> None:
     scene.base = None
     scene.caches[0]["status"] = {}
+
+
+def base_elsewhere(scene: Scene) -> None:
+    scene.base = None
+    scene.caches[0]["status"] = {"conditions": [condition("ArtifactsReady", "False", "CachesNotReady")]}
+
+
+def no_template(scene: Scene) -> None:
+    two_templates(scene)
+    scene.more = scene.more[:1]
+    scene.say("CacheReady", "False", "TemplateNotFound", "no template fits")
+    scene.say("InferenceServiceReady", "False", "Gated", "TemplateNotFound: no template fits")
+    scene.spec["adapterMode"] = "dynamic"
 
 
 def two_templates(scene: Scene) -> None:
@@ -183,10 +260,7 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
     ),
     "the download cannot start": (fetch_blocked, "base", "broken", "DownloadBlocked"),
     "the cache claim stays unbound": (
-        lambda scene: (
-            scene.base_says("Ready", "False", "Pending"),
-            scene.base_says("CacheStorageReady", "False", "ClaimUnbound", "not bound"),
-        ),
+        claim_says("CacheStorageReady", "ClaimUnbound"),
         "base",
         "broken",
         "ClaimUnbound",
@@ -219,6 +293,7 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "broken",
         "StagingBlocked",
     ),
+    "no template fits": (no_template, "template", "broken", "TemplateNotFound"),
     "the sync failed": (lambda scene: sync_job(scene, stop("DiskReadOnly")), "subtree", "broken", "DiskReadOnly"),
     "not declared": (lambda scene: scene.spec["adapters"].pop(0), "adapter", "broken", "AdapterNotDeclaredByService"),
     "no artifact": (lambda scene: setattr(scene, "sql", None), "adapter", "broken", "AdapterArtifactNotFound"),
@@ -240,13 +315,38 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "broken",
         "AdapterNotAnAdapter",
     ),
-    "its parent is missing": (
-        lambda scene: scene.sql["status"].update(
-            conditions=[condition("Ready", "False", "ParentArtifactNotFound", "x")]
-        ),  # type: ignore[index]
+    "its parent is missing": (artifact_says("ParentArtifactNotFound"), "adapter", "broken", "ParentArtifactNotFound"),
+    "its parent is an adapter": (
+        artifact_says("ParentArtifactNotModel"),
         "adapter",
         "broken",
-        "ParentArtifactNotFound",
+        "ParentArtifactNotModel",
+    ),
+    "its parent has no disk": (artifact_says("ParentLacksAdapterDisk"), "adapter", "waiting", "ParentLacksAdapterDisk"),
+    "its artifact is invalid, by another's rules": (
+        artifact_says("ConfigInvalid"),
+        "adapter",
+        "broken",
+        "ConfigInvalid",
+    ),
+    "its RuntimeConfig is not there": (
+        pending("RuntimeConfigNotFound: x"),
+        "adapter",
+        "broken",
+        "RuntimeConfigNotFound",
+    ),
+    "its RuntimeConfig cannot be read": (
+        pending("RuntimeConfigUnreadable: x"),
+        "adapter",
+        "broken",
+        "RuntimeConfigUnreadable",
+    ),
+    "the ceiling is not known": (pending("RankCeilingUnknown: x"), "adapter", "broken", "RankCeilingUnknown"),
+    "a base that only the controller sees": (
+        failed("AdapterIncompatible: it fits a/b"),
+        "adapter",
+        "broken",
+        "AdapterIncompatible",
     ),
     "not started": (
         lambda scene: scene.adapter(state="Pending", digest=None, attempts=None),
@@ -278,8 +378,98 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
     "no config": (failed("AdapterConfigMissing: no config"), "files", "broken", "AdapterConfigMissing"),
     "a real rank above": (failed("AdapterRankExceedsCeiling: 64 > 32"), "files", "broken", "AdapterRankExceedsCeiling"),
     "the image crashes": (waiting_pod("CrashLoopBackOff"), "server", "broken", "CrashLoopBackOff"),
-    "the image is missing": (waiting_pod("ErrImagePull"), "server", "broken", "PodPending"),
-    "no room": (unscheduled, "server", "broken", "PodPending"),
+    "the image is missing": (waiting_pod("ErrImagePull"), "server", "broken", "ImagePullBackOff"),
+    "no room": (unscheduled, "server", "broken", "Unschedulable"),
+    "the image's name is none": (waiting_pod("InvalidImageName"), "server", "broken", "InvalidImageName"),
+    "a Secret of the container is missing": (
+        waiting_pod("CreateContainerConfigError"),
+        "server",
+        "broken",
+        "CreateContainerConfigError",
+    ),
+    "the container cannot be made": (waiting_pod("CreateContainerError"), "server", "broken", "CreateContainerError"),
+    "the container cannot be run": (waiting_pod("RunContainerError"), "server", "broken", "RunContainerError"),
+    "a word of the kubelet that we do not know": (waiting_pod("NodeLost"), "server", "broken", "PodPending"),
+    "no pods can be made": (no_pods, "server", "broken", "NoPods"),
+    "the image crashes, seen by the controller": (
+        server_says("CrashLoopBackOff"),
+        "server",
+        "broken",
+        "CrashLoopBackOff",
+    ),
+    "KServe cannot make the Deployment": (server_says("ReconcileFailed"), "server", "broken", "ReconcileFailed"),
+    "KServe says FailedCreate": (server_says("FailedCreate"), "server", "broken", "FailedCreate"),
+    "no progress": (server_says("ProgressDeadlineExceeded"), "server", "broken", "ProgressDeadlineExceeded"),
+    "a rollout began": (server_says("NewReplicaSetCreated"), "server", "waiting", "NewReplicaSetCreated"),
+    "a rollout": (server_says("RollingOut"), "server", "waiting", "RollingOut"),
+    "too few": (server_says("MinimumReplicasUnavailable"), "server", "waiting", "MinimumReplicasUnavailable"),
+    "on its way out": (server_says("Terminating"), "server", "waiting", "Terminating"),
+    "being created": (server_says("Creating"), "server", "waiting", "Creating"),
+    "no replicas wanted": (
+        lambda scene: scene.say("InferenceServiceReady", "True", "ScaledToZero", "0 replicas are asked for"),
+        "server",
+        "broken",
+        "ScaledToZero",
+    ),
+    "the gate says nothing known": (server_says("Gated", "something"), "server", "waiting", "Gated"),
+    "no image": (server_says("Gated", "ImageUnknown: no image"), "profile", "broken", "ImageUnknown"),
+    "the RuntimeConfig cannot be read": (
+        server_says("Gated", "RuntimeConfigUnreadable: no right"),
+        "service",
+        "broken",
+        "RuntimeConfigUnreadable",
+    ),
+    "invalid in the controller's eyes": (
+        config_says("AdapterConfigInvalid"),
+        "service",
+        "broken",
+        "AdapterConfigInvalid",
+    ),
+    "the controller may not read": (cache_says("ReferenceUnreadable"), "profile", "broken", "ReferenceUnreadable"),
+    "no template in the controller's eyes": (cache_says("TemplateNotFound"), "profile", "broken", "TemplateNotFound"),
+    "you may not read the profile": (unreadable_profile, "profile", "waiting", "ReferenceUnreadable"),
+    "the base is not in the cache": (base_elsewhere, "cache", "waiting", "CachesNotReady"),
+    "the artifact of the cache goes": (
+        lambda scene: scene.caches[0]["status"].update(
+            conditions=[condition("ArtifactsReady", "False", "ArtifactTerminating")]
+        ),
+        "cache",
+        "waiting",
+        "ArtifactTerminating",
+    ),
+    "the base is measured": (base_fails("MeasuringSource"), "base", "waiting", "MeasuringSource"),
+    "the base is about to start": (base_fails("Pending"), "base", "waiting", "Pending"),
+    "the base is invalid, by another's rules": (base_fails("ConfigInvalid"), "base", "broken", "ConfigInvalid"),
+    "the base's claim goes": (base_fails("ClaimTerminating"), "base", "broken", "ClaimTerminating"),
+    "the base's download is blocked": (base_fails("DownloadBlocked"), "base", "broken", "DownloadBlocked"),
+    "the base's config cannot be read": (
+        base_fails("RuntimeConfigUnreadable"),
+        "base",
+        "broken",
+        "RuntimeConfigUnreadable",
+    ),
+    "the base's Job died": (base_fails("JobFailed"), "base", "broken", "JobFailed"),
+    "the cache claim cannot be made": (
+        claim_says("CacheStorageReady", "ClaimProvisioningFailed"),
+        "base",
+        "broken",
+        "ClaimProvisioningFailed",
+    ),
+    "the disk's claim is not bound yet": (unbound, "disk", "waiting", "ClaimPending"),
+    "the disk's claim stays unbound": (
+        claim_says("AdapterDiskReady", "ClaimUnbound"),
+        "disk",
+        "broken",
+        "ClaimUnbound",
+    ),
+    "the disk's claim goes": (
+        lambda scene: scene.claims["disk"]["metadata"].update(deletionTimestamp="2024-05-01T11:00:00Z"),
+        "disk",
+        "broken",
+        "ClaimTerminating",
+    ),
+    "a Job past its deadline": (failed("JobDeadlineExceeded: 2 h"), "job", "broken", "JobDeadlineExceeded"),
+    "removed while it was staged": (failed("AdapterNotDeclared: gone"), "job", "broken", "AdapterNotDeclared"),
     "no such node": (
         lambda scene: scene.say("InferenceServiceReady", "False", "NoMatchingNode", "no node offers MI300X"),
         "server",
