@@ -84,6 +84,7 @@ def _review(uid: str, request: dict[str, Any]) -> Review | Malformed:
         return Malformed("the review has no request.object", uid)
     if operation == "UPDATE" and not isinstance(old, dict):
         return Malformed("the review of an update has no request.oldObject", uid)
+    namespace, name = _text(request, "namespace"), _text(request, "name")
     return Review(
         uid=uid,
         kind=KIND_BY_NAME.get(name_of_kind) if group == AIM_GROUP else None,
@@ -92,22 +93,21 @@ def _review(uid: str, request: dict[str, Any]) -> Review | Malformed:
         operation=operation,
         subresource=_text(request, "subResource"),
         dry_run=request.get("dryRun") is True,
-        namespace=_text(request, "namespace"),
-        name=_text(request, "name"),
-        new=_with_place(new, request) if isinstance(new, dict) else None,
+        namespace=namespace,
+        name=name,
+        new=with_place(new, namespace, name) if isinstance(new, dict) else None,
         old=old if isinstance(old, dict) and operation == "UPDATE" else None,
     )
 
 
-def _with_place(obj: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def with_place(obj: dict[str, Any], namespace: str, name: str) -> dict[str, Any]:
     """Return the object with the namespace and name of the request where it lacks them (generated names stay open)."""
     metadata = obj.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    missing = {
-        key: value
-        for key in ("namespace", "name")
-        if not metadata.get(key) and isinstance(value := request.get(key), str) and value
-    }
+    if metadata.get("namespace") and metadata.get("name"):
+        return obj
+    place = {"namespace": namespace, "name": name}
+    missing = {key: value for key, value in place.items() if value and not metadata.get(key)}
     return {**obj, "metadata": {**metadata, **missing}} if missing else obj
 
 

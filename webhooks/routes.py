@@ -25,6 +25,7 @@ from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
 from webhooks.direct import direct_of
+from webhooks.lean import read_lean
 from webhooks.metrics import AdmissionMetrics
 from webhooks.mutate import encode, mutate
 from webhooks.review import Malformed, Review, parse_review
@@ -134,7 +135,7 @@ class Admission:
         if body is None:  # the client went away
             return
         started = time.perf_counter()
-        review = parse_review(body)
+        review = read_lean(body) or parse_review(body)
         if isinstance(review, Malformed):
             self.metrics.turned_away("malformed")
             await _send(send, 400, answer.failed(review.uid, 400, "BadRequest", review.detail))

@@ -1,0 +1,137 @@
+"""The short way to read a review of an AIMService: only what its rules look at becomes Python objects. Pure.
+
+managedFields, annotations, labels, conditions and user info are most of a body's bytes, and nobody reads them here:
+the parser steps over them. Where anything is out of the ordinary (another kind, a subresource, a deletion, a field of
+another type than it should be, no JSON at all) nothing is concluded, and `webhooks.review` reads the whole body.
+
+Both ways give the same answer. What is stepped over is checked for syntax and encoding; only a number there that no
+double can hold (1e999) goes unnoticed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypedDict, cast
+
+import msgspec
+import orjson
+
+from api.kinds import AIM_GROUP, AIM_SERVICE
+from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review, with_place
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # beyond, the whole reading makes it a float
+
+
+class _Metadata(TypedDict, total=False):
+    name: str
+    namespace: str
+    generateName: str
+
+
+class _Name(TypedDict, total=False):
+    name: str
+
+
+class _Cache(TypedDict, total=False):
+    profileCacheRef: _Name
+    templateCacheRef: _Name
+
+
+class _Runtime(TypedDict, total=False):
+    currentReplicas: _Int
+
+
+class _Status(TypedDict, total=False):
+    adapterMaxRank: _Int
+    cache: _Cache
+    runtime: _Runtime
+
+
+class _Service(TypedDict, total=False):
+    """What rules read of an AIMService; a rule that reads more must add it here, or its test fails."""
+
+    metadata: _Metadata
+    spec: msgspec.Raw  # read as a whole
+    status: _Status
+
+
+class _KindSpelt(msgspec.Struct, gc=False):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Request(msgspec.Struct, gc=False):
+    uid: str
+    kind: _KindSpelt
+    operation: str
+    object: _Service
+    oldObject: _Service | None = None  # noqa: N815 - as on the wire
+    requestKind: _KindSpelt | None = None  # noqa: N815
+    subResource: str | None = None  # noqa: N815
+    namespace: str = ""
+    name: str = ""
+    dryRun: bool | None = None  # noqa: N815
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    kind: str
+    apiVersion: str  # noqa: N815
+    request: _Request
+
+
+_DECODER = msgspec.json.Decoder(_Envelope)
+
+
+def read_lean(body: bytes | bytearray) -> Review | None:
+    """Return the review of a created or updated AIMService as far as rules read it; None: read the body whole."""
+    try:
+        envelope = _DECODER.decode(body)
+        if not body.isascii():
+            body.decode()  # the parser steps over strings without looking at their encoding
+        return _review(envelope)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # ValueError: a bad encoding, a bad spec
+        return None
+
+
+def _review(envelope: _Envelope) -> Review | None:
+    request = envelope.request
+    spelt, operation = request.kind, request.operation
+    new, old = cast("dict[str, Any]", request.object), cast("dict[str, Any] | None", request.oldObject)
+    if envelope.kind != REVIEW_KIND or envelope.apiVersion != REVIEW_VERSION or not request.uid:
+        return None
+    if spelt.kind != AIM_SERVICE.kind or spelt.group != AIM_GROUP or request.subResource:
+        return None
+    if operation == "CREATE":
+        old = None
+    elif operation != "UPDATE" or old is None:
+        return None
+    _read_specs(new, old)
+    written = request.requestKind
+    return Review(
+        uid=request.uid,
+        kind=AIM_SERVICE,
+        kind_words=_SERVICE_WORDS,
+        version=(written.version if written else "") or spelt.version,
+        operation=operation,
+        subresource="",
+        dry_run=request.dryRun is True,
+        namespace=request.namespace,
+        name=request.name,
+        new=with_place(new, request.namespace, request.name),
+        old=old,
+    )
+
+
+_SERVICE_WORDS = f"{AIM_GROUP}/{AIM_SERVICE.kind}"
+
+
+def _read_specs(new: dict[str, Any], old: dict[str, Any] | None) -> None:
+    """Put parsed specs in the place of raw ones; equal bytes are parsed once, and then compare at once.
+
+    Raises: ValueError for what is no JSON after all.
+    """
+    raw_new, raw_old = new.get("spec"), old.get("spec") if old is not None else None
+    if raw_new is not None:
+        new["spec"] = orjson.loads(bytes(raw_new))
+    if old is not None and raw_old is not None:
+        old["spec"] = new["spec"] if raw_new is not None and raw_new == raw_old else orjson.loads(bytes(raw_old))
