@@ -25,8 +25,8 @@ _HUB_REFUSED = frozenset(
         "HF_HUB_DISABLE_SYMLINKS",
     }
 )
-_AWS = re.compile(r"^AWS_[A-Z0-9_]+$")
-_NAMES_A_PATH = ("_FILE", "_PATH", "_BUNDLE", "_DIR", "_HOME", "_CACHE")
+_AWS = re.compile(r"^AWS_(?!CSM_)[A-Z0-9_]+$")  # CSM: datagrams about each request, to any host
+_NAMES_A_PATH = ("_FILE", "_PATH", "_BUNDLE", "_DIR", "_DIRECTORY", "_HOME", "_CACHE")
 _TYPED_S3_TUNING = frozenset(
     {
         "AWS_MAX_ATTEMPTS",

@@ -210,13 +210,27 @@ def _speakable(value: Any) -> Any:
 
 
 def parse_termination_message(text: object) -> JobResult | None:
-    """Read a result back; None when the text is none of ours (killed before it wrote, another image). Never raises."""
+    """Read a result back; None when the text is none of ours (killed before it wrote, another image). Never raises.
+
+    Another image may say what it likes: what would draw on a terminal is replaced, a reason is a short word.
+    """
     if not isinstance(text, str) or not text.strip():
         return None
     try:
-        return JobResult.model_validate(orjson.loads(text))
+        result = JobResult.model_validate(orjson.loads(text))
     except (ValidationError, ValueError):
         return None
+    shown = {"reason": _plain(result.reason)[:_LONGEST_REASON], "message": _plain(result.message)}
+    return result.model_copy(update=shown)
+
+
+_LONGEST_REASON = 128  # characters; source: core/v1 Event validation
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, without control characters."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
 
 
 class Progress(BaseModel):

@@ -80,4 +80,5 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _quote(value: object) -> str:
     text = str(value)
-    return orjson.dumps(text).decode() if not text or any(c in text for c in ' "=\n\t') else text
+    plain = text and text.isprintable() and not any(c in text for c in ' "=')
+    return text if plain else orjson.dumps(text).decode()

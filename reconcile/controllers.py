@@ -13,7 +13,7 @@ from api.view import Json, dig, mapping, name_of, namespace_of, text, uid_of
 from reconcile.cache import Key
 from reconcile.engine import Watch
 from reconcile.informer import Informer
-from reconcile.informers import CachedWorld, owner_name
+from reconcile.informers import CachedWorld, owner_name, word
 from reconcile.jobs import JobState, read_job
 from reconcile.poll import Poller, Question
 from reconcile.settings import ReconcileSettings
@@ -47,13 +47,13 @@ class Tools:
         return self.informers[kind].get(namespace if kind.namespaced else "", name) if name else None
 
     def owned(self, kind: Kind, owner: Json) -> list[Json]:
-        """Return the cached objects of a kind that an object owns."""
-        return list(self.informers[kind].by_index("owner", uid_of(owner)))
+        """Return the cached objects of a kind, of the owner's namespace, that an object owns."""
+        return list(self.informers[kind].by_index("owner", word(owner, uid_of(owner))))
 
     def jobs(self, owner: Json, role_label: str, role: str, key_annotation: str) -> tuple[JobState, ...]:
         """Return the states of an owner's Jobs of one role."""
         return tuple(
-            read_job(job, self.informers[POD].by_index("owner", uid_of(job)), key_annotation)
+            read_job(job, self.informers[POD].by_index("owner", word(job, uid_of(job))), key_annotation)
             for job in self.owned(JOB, owner)
             if text(job, "metadata", "labels", role_label) == role
         )

@@ -65,7 +65,8 @@ def _one(obj: Json, name: str | None) -> Iterable[str]:
 
 
 def _owners(obj: Json) -> Iterable[str]:
-    return tuple(uid for ref in items(obj, "metadata", "ownerReferences") if (uid := text(ref, "uid")))
+    """Words of the owners: of the object's own namespace, whatever UIDs of others somebody wrote into it."""
+    return tuple(word(obj, uid) for ref in items(obj, "metadata", "ownerReferences") if (uid := text(ref, "uid")))
 
 
 def _service_caches(service: Json) -> Iterable[str]:

@@ -235,6 +235,16 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
     }
 
 
+def literally(argument: str) -> str:
+    """Return an argument so that the kubelet passes it on as it is.
+
+    It replaces `$(NAME)` by the variable of that name before the program starts, and `$$` by a dollar sign: a source
+    of `hf://org/name/$(AWS_SECRET_ACCESS_KEY)` would put the key on a command line and into the status.
+    Source: Kubernetes API, `Container.args`.
+    """
+    return argument.replace("$", "$$")
+
+
 def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a volume of the pod's own
@@ -265,7 +275,7 @@ def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
                 "name": CONTAINER,
                 "image": plan.image or settings.image,
                 "imagePullPolicy": settings.image_pull_policy,
-                "args": ["disk", plan.command, *plan.args],
+                "args": ["disk", plan.command, *map(literally, plan.args)],
                 "env": [*credentials.env, {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "resources": {
                     "requests": {"cpu": "100m", "memory": "128Mi"},

@@ -88,7 +88,7 @@ class JobMeter:
         job = self._jobs.get(deletion.namespace, deletion.name)
         if job is None or uid_of(job) != deletion.uid:
             return
-        pods = self._pods.by_index("owner", deletion.uid) if self._pods is not None else ()
+        pods = self._pods.by_index("owner", f"{deletion.namespace}/{deletion.uid}") if self._pods is not None else ()
         state = read_job(job, pods, ANNOTATION_STAGE_KEY)
         if not state.finished:
             return

@@ -39,7 +39,7 @@ class Scene:
 
     def __init__(self) -> None:
         client = cast("Client", None)
-        owner = {"owner": lambda obj: [obj["metadata"]["ownerUid"]] if "ownerUid" in obj["metadata"] else []}
+        owner = {"owner": lambda obj: [f"a/{obj['metadata']['ownerUid']}"] if "ownerUid" in obj["metadata"] else []}
         self.informers: dict[Kind, Informer] = {JOB: Informer(client, JOB), POD: Informer(client, POD, indexes=owner)}
         self.now = BEGAN
         self.meter = JobMeter(self.informers, REASONS, lambda: self.now)

@@ -1,0 +1,593 @@
+"""Two tenants: whatever one writes, it reads and changes nothing in the other's namespace, and no shell reads it.
+
+What can be shown without a cluster: verdicts, decisions, rendered objects, what leads from one object to another.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib.util
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from api.job_env import allowed_in_job
+from api.jobs import JobResult, StageSpec, SyncSpec, parse_termination_message
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_KINDS,
+    AIM_SERVICE,
+    CONFIG_MAP,
+    INFERENCE_SERVICE,
+    JOB,
+    POD,
+    Kind,
+)
+from api.models.common import EnvVar, LocalObjectReference
+from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.view import namespace_of
+from devcluster.node.resolve import expand
+from disk.cli import run_sync
+from disk.layout import Layout, UnsafeNameError
+from reconcile.controllers import Tools
+from reconcile.informers import _INDEXES, OURS, make_informers
+from reconcile.jobs import literally
+from reconcile.service.decide import decide
+from rules.docs import judge_example
+from rules.environment import PREDICTOR_ENV
+from rules.examples import NAMESPACE, manifest, scene
+from rules.registry import Example, Rule, all_rules
+from rules.resolve import Missing, lookup, resolve_runtime_config
+from rules.service import see_service
+from rules.validate import judge_stored, validate
+from rules.world import KIND_BY_NAME, SnapshotWorld
+from tests.unit.reconcile.model.life import Life
+from tests.unit.reconcile.service.scene import BASE, KEY, STAGED, SYNCED, observe
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[3]
+OTHER = "team-b"
+ESCAPES = [
+    "..",
+    ".",
+    "../..",
+    "/etc",
+    f"{OTHER}/medical",
+    "../other-uid/medical",
+    ".done",
+    "a/../../b",
+    "a\nb",
+    "-x",
+    "",
+]
+
+
+def elsewhere(obj: Json) -> Json:
+    """The same object in the other tenant's namespace."""
+    twin = copy.deepcopy(obj)
+    twin["metadata"] = {**twin["metadata"], "namespace": OTHER, "uid": "foreign-uid"}
+    return twin
+
+
+# -- by name --------------------------------------------------------------------------------------------------------
+
+TENANT_RULES = [
+    pytest.param(entry, kind, which, id=f"{kind}-{entry.name}-{which}")
+    for entry in all_rules()
+    for kind in entry.kinds
+    for which in ("refused", "passes")
+    if KIND_BY_NAME[kind].namespaced
+]
+
+
+@pytest.mark.parametrize(("entry", "kind", "which"), TENANT_RULES)
+def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: str) -> None:
+    """Every rule's examples are judged once more beside the other tenant's copies of all that they look at."""
+    example: Example = getattr(entry, which)
+    spelt = scene(KIND_BY_NAME[kind], example)
+    own = [obj for each in AIM_KINDS for obj in spelt.world.objects(each)]
+    copies = [elsewhere(obj) for obj in own if namespace_of(obj)] + [elsewhere(spelt.new)]
+    beside = SnapshotWorld([*copies, *own])
+    if entry.basis.value == "stored":
+        verdict = judge_stored(KIND_BY_NAME[kind], spelt.new, beside)
+    else:
+        verdict = validate(KIND_BY_NAME[kind], spelt.new, spelt.old, beside, request_version=spelt.version)
+    alone = judge_example(entry, example, kind)
+    assert [str(error) for error in verdict.errors] == [str(error) for error in alone.errors]
+    assert verdict.warning_texts == alone.warning_texts
+
+
+@pytest.mark.parametrize("kind", [kind for kind in AIM_KINDS if kind.namespaced], ids=lambda kind: kind.kind)
+def test_a_name_leads_into_the_own_namespace_only(kind: Kind) -> None:
+    foreign = {"kind": kind.kind, "metadata": {"name": "wanted", "namespace": OTHER}, "spec": {}}
+    world = SnapshotWorld([foreign])
+    for name in ("wanted", f"{OTHER}/wanted", f"../{OTHER}/wanted", f"{OTHER}.wanted", f"wanted.{OTHER}"):
+        assert isinstance(lookup(world, (kind,), NAMESPACE, name), Missing)
+        # as the caches of the server find it
+        informers = make_informers(cast("Any", None))
+        informers[kind].store({**foreign, "metadata": {**foreign["metadata"], "resourceVersion": "1"}})
+        assert informers[kind].get(NAMESPACE, name) is None
+
+
+def test_an_adapter_of_another_namespace_is_not_found() -> None:
+    service = manifest(
+        "AIMService", {"spec": {"adapterMode": "dynamic", "adapters": [{"name": "theirs", "kind": "AIMArtifact"}]}}
+    )
+    profile = manifest("AIMClusterProfile", {})
+    theirs = elsewhere(manifest("AIMArtifact", {"metadata": {"name": "theirs"}}))
+    seen = see_service(service, SnapshotWorld([profile, theirs, service]))
+    assert seen.artifacts == {"theirs": None}
+
+
+def test_no_field_of_a_spec_takes_a_namespace() -> None:
+    for path in sorted((ROOT / "chart" / "files" / "crds").glob("*.yaml")):
+        crd = yaml.safe_load(path.read_text())
+        for version in crd["spec"]["versions"]:
+            spec = version["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+            found = [name for name in _property_names(spec) if "namespace" in name.lower()]
+            assert not found, f"{path.name} {version['name']}: {found}"
+
+
+def _property_names(schema: Json) -> Iterator[str]:
+    for name, inner in (schema.get("properties") or {}).items():
+        yield name
+        yield from _property_names(inner)
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from _property_names(schema[word])
+
+
+# -- by forged owner ------------------------------------------------------------------------------------------------
+
+
+def tools_over(*objects: tuple[Kind, Json]) -> Tools:
+    """The tools of the controllers, over caches that hold these objects."""
+    informers = make_informers(cast("Any", None))
+    for number, (kind, obj) in enumerate(objects, 1):
+        informers[kind].store({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}})
+    return Tools(informers, cast("Any", None), cast("Any", None), cast("Any", None), cast("Any", None))
+
+
+@pytest.mark.parametrize("kind", [JOB, CONFIG_MAP, INFERENCE_SERVICE, POD], ids=lambda kind: kind.kind)
+def test_an_owner_reference_reaches_no_other_namespace(kind: Kind) -> None:
+    """Who knows the UID of another tenant's service writes it into an object of his own."""
+    service = {"metadata": {"name": "chat", "namespace": NAMESPACE, "uid": "service-uid"}}
+    owners = [{"apiVersion": AIM_SERVICE.api_version, "kind": "AIMService", "name": "chat", "uid": "service-uid"}]
+    labels = dict([OURS.split("=", 1)])
+    mine, forged = (
+        {
+            "metadata": {
+                "name": "x",
+                "namespace": where,
+                "uid": f"x-{where}",
+                "labels": labels,
+                "ownerReferences": owners,
+            }
+        }
+        for where in (NAMESPACE, OTHER)
+    )
+    found = tools_over((kind, mine), (kind, forged)).owned(kind, service)
+    assert [namespace_of(obj) for obj in found] == [NAMESPACE]
+
+
+def test_a_forged_job_tells_no_other_tenants_service_that_its_adapter_is_staged() -> None:
+    service = {"metadata": {"name": "chat", "namespace": NAMESPACE, "uid": "service-uid"}}
+    owner = {"kind": "AIMService", "name": "chat", "uid": "service-uid"}
+    head = {"namespace": OTHER, "labels": {LABEL_ROLE: ROLE_STAGING}}
+    job = {"metadata": {**head, "name": "j", "uid": "j", "ownerReferences": [owner]}}
+    job["metadata"]["annotations"] = {ANNOTATION_STAGE_KEY: KEY}
+    said = JobResult(ok=True, reason="AdapterStaged", key=KEY, digest="sha256:evil").to_termination_message()
+    state = {"terminated": {"exitCode": 0, "message": said}}
+    pod = {
+        "metadata": {**head, "name": "p", "uid": "p", "ownerReferences": [{"kind": "Job", "name": "j", "uid": "j"}]},
+        "status": {"containerStatuses": [{"name": "disk", "state": state}]},
+    }
+    assert tools_over((JOB, job), (POD, pod)).jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY) == ()
+    own = tools_over((JOB, {"metadata": {**job["metadata"], "namespace": NAMESPACE}}), (POD, pod)).jobs(
+        service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY
+    )
+    assert [(found.key, found.result) for found in own] == [(KEY, None)], "a pod of another namespace speaks for no Job"
+
+
+CLUSTER_WIDE = re.compile(r"^(any-|uid$|image$)")
+
+
+def test_every_index_word_names_its_namespace() -> None:
+    """But for those that lead from cluster kinds, or from a UID that the API server gave, to whom they concern."""
+    everything: Json = {
+        "metadata": {
+            "name": "n",
+            "namespace": OTHER,
+            "uid": "u",
+            "labels": {"serving.kserve.io/inferenceservice": "i"},
+        },
+        "spec": {
+            "adapters": [{"name": "a", "kind": "AIMArtifact"}],
+            "profile": {"name": "p"},
+            "model": {"name": "m", "image": "i"},
+            "template": {"name": "t"},
+            "sourceUri": "hf://a/b",
+            "parentArtifact": "b",
+            "profileName": "p",
+            "modelName": "m",
+        },
+        "status": {"cache": {"profileCacheRef": {"name": "c"}}, "adapterDiskPersistentVolumeClaimUid": "d"},
+    }
+    everything["metadata"]["ownerReferences"] = [{"uid": "o"}]
+    for kind, indexes in _INDEXES.items():
+        for name, words in indexes.items():
+            if kind.namespaced and not CLUSTER_WIDE.match(name):
+                assert all(word.startswith(f"{OTHER}/") or word == OTHER for word in words(everything)), (kind, name)
+
+
+# -- by env ---------------------------------------------------------------------------------------------------------
+
+NAMES_A_PLACE = re.compile(r"(^|_)(FILE|PATH|DIR|DIRECTORY|FOLDER|HOME|CACHE|BUNDLE|PRELOAD|PROCESS|COMMAND)(_|$)")
+CLIENTS = {"AWS_": ("botocore", "boto3", "s3transfer", "awscrt"), "HF_": ("huggingface_hub",)}
+
+
+@pytest.mark.parametrize("prefix", CLIENTS)
+def test_no_variable_of_the_clients_that_names_a_place_may_be_set(prefix: str) -> None:
+    """Read from the installed clients, so that a new release's variables are looked at as well."""
+    found = set()
+    for package in CLIENTS[prefix]:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        for path in Path(spec.origin).parent.rglob("*.py"):
+            found |= set(re.findall(rf"""['"]({prefix}[A-Z0-9_]+)['"]""", path.read_text(errors="replace")))
+    assert len(found) > 20, "the clients' variables are not found"
+    assert not [name for name in sorted(found) if NAMES_A_PLACE.search(name) and allowed_in_job(name)]
+
+
+def test_no_request_is_reported_to_a_host_of_the_tenants_choice() -> None:
+    assert not [name for name in ("AWS_CSM_ENABLED", "AWS_CSM_HOST", "AWS_CSM_PORT") if allowed_in_job(name)]
+
+
+FORMS = [
+    {"secretKeyRef": {"name": "s", "key": "k", "namespace": OTHER}},
+    {"configMapKeyRef": {"name": "s", "key": "k", "namespace": OTHER}},
+    {"fileKeyRef": {"path": "/adapter-disk/x", "volumeName": "adapters", "key": "k"}},
+    {"hostRef": {"path": "/etc/shadow"}},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: next(iter(form)))
+def test_a_variable_takes_its_value_from_the_own_namespace_or_pod(form: Json) -> None:
+    """The schema of the kinds is made of this model: what it does not know, the API server prunes or refuses."""
+    with pytest.raises(ValidationError):
+        EnvVar.model_validate({"name": "X", "valueFrom": form})
+
+
+def test_env_overrides_nothing_that_tells_the_server_where_to_look() -> None:
+    hostile = [{"name": name, "value": "/elsewhere"} for name in sorted(PREDICTOR_ENV | {"AIM_ADAPTER_SOURCE"})]
+    life = Life()
+    life.adapter("a")
+    life.service(adapters=["a"])
+    life.settle()
+    before = _env_of(life)
+    life.edit(env=hostile)
+    life.settle()
+    after = _env_of(life)
+    ours = {name: entry for name, entry in before.items() if name.startswith("AIM_")}
+    assert ours
+    assert {name: after[name] for name in ours} == ours
+    assert not [name for name in after if name.startswith("AIM_ADAPTER_") and name not in ours]
+
+
+def _env_of(life: Life) -> dict[str, Json]:
+    assert life.isvc is not None
+    return {entry["name"]: entry for entry in life.isvc["spec"]["predictor"]["containers"][0]["env"]}
+
+
+# -- by secret reference, pull secret, runtime config ---------------------------------------------------------------
+
+
+def hostile_life() -> Life:
+    """A life in which every field that can name something does, with the other tenant's names."""
+    life = Life()
+    keys = {"mode": "static", "credentialsSecretRef": {"name": f"{OTHER}/keys"}}
+    s3 = {"auth": keys, "tls": {"caBundleRef": {"kind": "Secret", "name": "their-ca", "key": "ca.crt"}}}
+    env = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "their-token", "key": "t"}}}]
+    life.config(artifact={"s3": s3}, env=env, imagePullSecrets=[{"name": "their-pull"}])
+    life.adapter("a", uri=f"s3://bucket/../{OTHER}/$(HF_TOKEN)/")
+    spec = life.store.objects[("AIMArtifact", "a")]["spec"]
+    life.store.edit(AIM_ARTIFACT, "a", {**spec, "env": env, "imagePullSecrets": [{"name": "their-pull-too"}]})
+    life.service(adapters=["a"], env=env, imagePullSecrets=[{"name": "pull-3"}], serviceAccountName="their-account")
+    life.passes()
+    for _ in range(4):
+        life.run_jobs("model-fetch")
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        life.passes()
+    return life
+
+
+def rendered_by(life: Life) -> list[Json]:
+    """All that the reconciler made."""
+    made = [obj for kind in (JOB, INFERENCE_SERVICE, CONFIG_MAP) for obj in life.store.all(kind)]
+    assert {obj["kind"] for obj in made} >= {"Job", "InferenceService"}
+    return made
+
+
+def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every (path, value) of an object."""
+    yield path, value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from walk(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from walk(inner, f"{path}[]")
+
+
+def test_every_reference_of_a_rendered_object_is_a_bare_name() -> None:
+    """What a pod names is of its own namespace when no word says another."""
+    for obj in rendered_by(hostile_life()):
+        assert namespace_of(obj) == NAMESPACE
+        for path, value in walk(obj.get("spec", {})):
+            assert not path.lower().endswith("namespace"), path
+            if path.endswith(("secretKeyRef", "configMapKeyRef")):
+                assert set(value) <= {"name", "key", "optional"}
+            if path.endswith("imagePullSecrets[]"):
+                assert set(value) == {"name"}
+
+
+def test_no_rendered_pod_reaches_its_host_or_the_api_server() -> None:
+    for obj in rendered_by(hostile_life()):
+        for path, value in walk(obj.get("spec", {})):
+            word = path.rpartition(".")[2]
+            assert word not in {"hostPath", "hostNetwork", "hostPID", "hostIPC", "hostPort", "privileged", "csi"}, path
+            if word == "automountServiceAccountToken":
+                assert value is False
+            if word == "volumes[]":
+                assert set(value) <= {"name", "emptyDir", "persistentVolumeClaim", "secret", "configMap"}, path
+
+
+def test_a_pull_secret_can_only_be_named() -> None:
+    with pytest.raises(ValidationError):
+        LocalObjectReference.model_validate({"name": "pull", "namespace": OTHER})
+
+
+def test_the_runtime_config_of_another_namespace_has_no_say() -> None:
+    theirs = {
+        "kind": "AIMRuntimeConfig",
+        "metadata": {"name": "default", "namespace": OTHER},
+        "spec": {"env": [{"name": "HF_TOKEN", "value": "theirs"}], "adapterRuntime": {"maxRank": 512}},
+    }
+    shared = {
+        "kind": "AIMClusterRuntimeConfig",
+        "metadata": {"name": "default"},
+        "spec": {"adapterRuntime": {"maxRank": 8}},
+    }
+    config = resolve_runtime_config(SnapshotWorld([theirs, shared]), NAMESPACE)
+    assert config.scope == "Cluster"
+    assert config.spec == {"adapterRuntime": {"maxRank": 8}}
+
+
+def test_a_cluster_configs_secret_is_looked_for_in_the_tenants_own_namespace() -> None:
+    """A Secret of that name in the release's namespace, or another tenant's, is not what the Job is given."""
+    life = Life()
+    env = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "shared-token", "key": "t"}}}]
+    life.make(AIM_CLUSTER_RUNTIME_CONFIG, {"spec": {"env": env}})
+    life.adapter("a")
+    life.service(adapters=["a"])
+    for _ in range(4):
+        life.passes()
+        life.run_jobs("model-fetch")
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+    (job,) = life.jobs(ROLE_STAGING)
+    assert namespace_of(job) == NAMESPACE
+    entry = next(e for e in job["spec"]["template"]["spec"]["containers"][0]["env"] if e["name"] == "HF_TOKEN")
+    assert entry["valueFrom"] == {"secretKeyRef": {"name": "shared-token", "key": "t"}}
+
+
+# -- by path --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [path for path in ESCAPES if path])
+def test_a_forged_adapter_path_makes_no_job(path: str) -> None:
+    """Somebody with rights on the status writes where an adapter shall lie."""
+    forged = {"kind": "AIMArtifact", "metadata": {"name": "medical"}, "status": {"adapterPath": path}}
+    spec = {"adapterMode": "dynamic", "adapters": [{"name": "medical", "kind": "AIMArtifact"}]}
+    seen = observe({"spec": spec, "status": {**SYNCED}}, forged)
+    decision = decide(seen)
+    assert "AdapterPathInvalid" in {error.reason for error in seen.errors}
+    for kind, obj in (*decision.create, *decision.apply):
+        assert kind != JOB or path not in [arg.partition("=")[2] for arg in _args(obj)], obj
+
+
+@pytest.mark.parametrize("path", [path for path in ESCAPES if path])
+def test_a_forged_entry_of_the_services_status_names_no_other_directory(path: str, tmp_path: Path) -> None:
+    """Its path is what a sync keeps while the artifact is gone: it may only ever be a name in the own subtree."""
+    spec = {"adapterMode": "dynamic", "adapters": [{"name": "gone", "kind": "AIMArtifact"}]}
+    entry = {**STAGED, "name": "gone", "adapterPath": path}
+    decision = decide(observe({"spec": spec, "status": {"adapters": [entry]}}))
+    for kind, obj in decision.create:
+        if kind == JOB and ROLE_SUBTREE_SYNC in str(obj["metadata"]["labels"]):
+            declared = [arg.partition("=")[2] for arg in _args(obj) if arg.startswith("--declared=")]
+            assert path not in declared or not _syncs(tmp_path, declared)
+
+
+def _syncs(root: Path, declared: list[str]) -> bool:
+    disk = root / "disk"
+    disk.mkdir()
+    try:
+        spec = SyncSpec(
+            disk=str(disk), namespace="n", service="s", service_uid="u", generation=1, sync_key="k", declared=declared
+        )
+        return run_sync(spec).ok
+    except UnsafeNameError:
+        return False
+
+
+def _args(job: Json) -> list[str]:
+    return list(job["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_no_name_leaves_a_services_subtree(path: str, tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for make in (lambda: layout.live("uid", path), lambda: layout.subtree(path), lambda: layout.done("uid", path)):
+        with pytest.raises(UnsafeNameError):
+            make()
+
+
+def test_a_model_server_sees_its_own_subtree_and_may_not_write() -> None:
+    life = hostile_life()
+    assert life.isvc is not None
+    predictor = life.isvc["spec"]["predictor"]
+    uid = life.chat["metadata"]["uid"]
+    for mount in predictor["containers"][0]["volumeMounts"]:
+        assert ".." not in mount.get("subPath", "").split("/")
+        assert ".." not in mount["mountPath"].split("/")
+        if mount["mountPath"] == "/workspace/adapters":
+            assert mount["subPath"] == uid
+        assert mount.get("readOnly") is True or mount["mountPath"] == "/dev/shm"
+
+
+def test_what_an_artifacts_status_says_of_claims_stays_in_its_namespace() -> None:
+    """A forged claim's name is one in the pod's own namespace; a disk that is not ours has no marker of ours."""
+    forged = {**BASE, "status": {**BASE["status"], "adapterPersistentVolumeClaim": f"{OTHER}/their-disk"}}
+    decision = decide(observe({"spec": {"adapterMode": "dynamic"}}, forged))
+    for _, obj in (*decision.create, *decision.apply):
+        assert namespace_of(obj) == NAMESPACE
+        claims = [v["claimName"] for path, v in walk(obj) if path.endswith("persistentVolumeClaim")]
+        assert all("/" not in claim or claim == f"{OTHER}/their-disk" for claim in claims)  # refused by the API server
+
+
+# -- by shell -------------------------------------------------------------------------------------------------------
+
+SHELL_LIKE = [
+    "$(HF_TOKEN)",
+    "$$(HF_TOKEN)",
+    "$",
+    "$$",
+    "$(",
+    "`id`",
+    "$(id)",
+    "; rm -rf /",
+    "a b",
+    "'\"",
+    "%s",
+    "{{.}}",
+]
+
+
+@pytest.mark.parametrize("text", SHELL_LIKE)
+def test_the_kubelet_passes_on_what_was_written(text: str) -> None:
+    assert expand(literally(text), {"HF_TOKEN": "hf_secret", "id": "x"}) == text
+
+
+@given(st.text(st.sampled_from("$()AB{}`\\ \n;"), max_size=30))
+def test_the_kubelet_passes_on_anything(text: str) -> None:
+    assert expand(literally(text), {"A": "1", "B": "2", "AB": "3", "": "4"}) == text
+
+
+def test_no_credential_gets_onto_a_command_line_by_expansion() -> None:
+    """The Jobs of hostile objects, as a kubelet starts them: arguments are what the specification says."""
+    life = hostile_life()
+    (job,) = life.jobs(ROLE_STAGING)
+    env = {"HF_TOKEN": "the-value-of-a-secret", "AWS_SECRET_ACCESS_KEY": "another"}
+    argv = [expand(arg, env) for arg in _args(job)]
+    assert not [arg for arg in argv if "the-value-of-a-secret" in arg]
+    assert f"--source-uri=s3://bucket/../{OTHER}/$(HF_TOKEN)/" in argv
+
+
+def test_jobs_run_our_program_with_arguments_and_model_servers_their_own() -> None:
+    for obj in rendered_by(hostile_life()):
+        for path, value in walk(obj.get("spec", {})):
+            assert not path.endswith(("command", "lifecycle", "exec")), path
+            if path.endswith("containers[].args"):
+                assert obj["kind"] == "Job"
+                assert value[0] == "disk"
+
+
+RUNS_PROGRAMS = {"subprocess", "pty", "commands", "pexpect", "sh"}
+ALSO = {
+    ("os", "system"),
+    ("os", "popen"),
+    ("asyncio", "create_subprocess_shell"),
+    ("asyncio", "create_subprocess_exec"),
+}
+UNSAFE = {"eval", "exec", "compile", "__import__"}
+
+
+@pytest.mark.parametrize("room", ["api", "rules", "webhooks", "reconcile", "disk", "certs", "app"])
+def test_nothing_of_ours_starts_a_program_or_evaluates_a_text(room: str) -> None:
+    """What runs in the image: there is nothing that a shell or an interpreter could be given."""
+    for path in (ROOT / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names]
+                names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+                assert not RUNS_PROGRAMS & {name.partition(".")[0] for name in names}, where
+                assert not {"pickle", "marshal", "shelve"} & set(names), where
+            if isinstance(node, ast.Call):
+                function = node.func
+                if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+                    assert (function.value.id, function.attr) not in ALSO, where
+                assert not (isinstance(function, ast.Name) and function.id in UNSAFE), where
+                assert not any(keyword.arg == "shell" for keyword in node.keywords), where
+
+
+def test_the_chart_starts_no_shell() -> None:
+    for path in (ROOT / "chart" / "templates").iterdir():
+        assert not re.search(r"(?m)^\s*-?\s*(command|lifecycle|exec):|\bsh -c\b", path.read_text()), path.name
+
+
+# -- by message -----------------------------------------------------------------------------------------------------
+
+
+def test_another_images_last_words_are_one_plain_line() -> None:
+    said = json.dumps(
+        {"ok": False, "reason": "X\n\x1b[2J" * 99, "message": "first\nlevel=error msg=forged \x1b[31mred\u202e"}
+    )
+    result = parse_termination_message(said)
+    assert result is not None
+    assert result.message.isprintable()
+    assert result.reason.isprintable()
+    assert len(result.reason) <= 128
+
+
+def test_a_refusal_shows_no_control_character_of_the_value() -> None:
+    service = manifest("AIMService", {"spec": {"adapterMode": "dynamic", "runtimeConfigName": "a\nb\x1b[31m"}})
+    artifact = manifest("AIMArtifact", {"spec": {"sourceUri": "s3://\x1b[31m/\n"}})
+    for kind, obj in ((AIM_SERVICE, service), (AIM_ARTIFACT, artifact)):
+        verdict = validate(kind, obj, None, SnapshotWorld([]), request_version=kind.version)
+        for text in (*map(str, verdict.errors), *verdict.warning_texts):
+            assert text.isprintable(), repr(text)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///etc/passwd",
+        "http://x/y",
+        "hf://user:pw@a/b",
+        "s3://key:secret@bucket/",
+        "hf://a/../b",
+        "hf://a/b/../c",
+        "hf://a",
+    ],
+)
+def test_a_source_is_a_hub_or_a_bucket_without_credentials(uri: str) -> None:
+    artifact = manifest("AIMArtifact", {"spec": {"sourceUri": uri}})
+    verdict = validate(AIM_ARTIFACT, artifact, None, SnapshotWorld([]), request_version="v1alpha1")
+    assert not verdict.allowed, f"{uri} is admitted"
+
+
+def test_a_specification_has_no_default_that_a_tenant_could_leave_open() -> None:
+    """Where a Job writes is always said by us: none of these arguments may be missing."""
+    required = {name for name, info in StageSpec.model_fields.items() if info.is_required()}
+    assert required >= {"namespace", "service_uid", "artifact_uid", "path", "stage_key", "source_uri"}
