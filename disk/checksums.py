@@ -1,23 +1,68 @@
-"""Checksums of one file while it passes by, and of a whole adapter."""
+"""Checksums of one file while it passes by, and of a whole adapter.
+
+Sources announce what they have: a checksum of the whole file, or one over the checksums of the parts that it was
+uploaded in. Both are computed as the bytes arrive; no file is read twice for it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from disk.failures import DiskFailure
 
+BY_SIZE_ONLY = "size"  # of StoredFile.verified: the source gave nothing more to hold the bytes against
+DIGEST_BYTES = {"sha256": 32, "sha1": 20, "git-sha1": 20, "md5": 16, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a source says of a whole file.
+
+    `kind`: a key of DIGEST_BYTES. `value`: hexadecimal. `part_sizes` in bytes: then the value is the checksum of the
+    parts' binary checksums, put together. `is_proof`: False when a difference may have another cause than wrong
+    bytes (the sizes of the parts are likely and not known, or the store may make its ETags in another way).
+    """
+
+    kind: str
+    value: str
+    part_sizes: tuple[int, ...] = ()
+    is_proof: bool = True
+
+    @property
+    def name(self) -> str:
+        """For people and records: `sha256`, `crc32c of 3 parts`."""
+        return f"{self.kind} of {len(self.part_sizes)} parts" if self.part_sizes else self.kind
+
+    @classmethod
+    def parse(cls, text: str | None) -> Announced | None:
+        """Read `kind:hexadecimal`, as listings have it."""
+        if text is None:
+            return None
+        kind, _, value = text.partition(":")
+        return cls(kind, value.lower())
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that is whole: its name below the adapter, size in bytes, sha256 in hexadecimal."""
+    """A file that is whole: its name below the adapter, size in bytes, sha256 in hexadecimal, and what proved it."""
 
     name: str
     size: int
     sha256: str
+    verified: str = BY_SIZE_ONLY
+
+
+class Mismatch(DiskFailure):
+    """The bytes are not the announced ones; `sha256` tells what they are."""
+
+    def __init__(self, detail: str, *, sha256: str, is_proof: bool) -> None:
+        super().__init__("ChecksumMismatch", detail)
+        self.sha256 = sha256
+        self.is_proof = is_proof
 
 
 def content_digest(files: Iterable[StoredFile]) -> str:
@@ -29,28 +74,70 @@ def content_digest(files: Iterable[StoredFile]) -> str:
 
 
 class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
+    def digest(self) -> bytes: ...
 
 
-class _Crc32:
-    def __init__(self) -> None:
+class _Crc:
+    """A cyclic checksum in the shape of a hashlib object."""
+
+    def __init__(self, function: Callable[[bytes | memoryview, int], int], size: int) -> None:
+        self._function = function
+        self._size = size
         self._value = 0
 
-    def update(self, data: bytes, /) -> None:
-        self._value = zlib.crc32(data, self._value)
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = self._function(data, self._value)
 
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
+    def digest(self) -> bytes:
+        return self._value.to_bytes(self._size, "big")
+
+
+class _OfParts:
+    """The checksum of the checksums of parts."""
+
+    def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
+        self._kind = kind
+        self._sizes = iter(sizes)
+        self._all = _new_hash(kind, 0)
+        self._part = _new_hash(kind, 0)
+        self._left = next(self._sizes, 0)
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        view = memoryview(data)
+        while len(view) > self._left:  # a full part is closed when the next one begins, or at the end
+            self._part.update(view[: self._left])
+            view = view[self._left :]
+            if not self._next_part():
+                return  # more bytes than parts: the size says so, too
+        self._part.update(view)
+        self._left -= len(view)
+
+    def _next_part(self) -> bool:
+        self._all.update(self._part.digest())
+        self._part = _new_hash(self._kind, 0)
+        self._left = next(self._sizes, 0)
+        return self._left > 0
+
+    def digest(self) -> bytes:
+        self._all.update(self._part.digest())
+        return self._all.digest()
 
 
 class Checker:
     """Computes a file's sha256, and beside it the checksum that the source announced."""
 
-    def __init__(self, announced: str | None, size: int) -> None:
+    def __init__(self, announced: Announced | None, size: int) -> None:
         self._announced = announced
         self._sha256 = hashlib.sha256()
-        self._second = _second_hash(announced, size)
+        self._second: _Hash | None = None
+        self.verified = BY_SIZE_ONLY
+        if announced is None or (announced.kind == "sha256" and not announced.part_sizes):
+            return
+        if announced.kind not in DIGEST_BYTES:
+            raise DiskFailure("SourceResponseInvalid", f"the source announces an unknown checksum {announced.kind!r}")
+        sizes = announced.part_sizes
+        self._second = _OfParts(announced.kind, sizes) if sizes else _new_hash(announced.kind, size)
 
     def update(self, data: bytes) -> None:
         """Take the next bytes."""
@@ -58,28 +145,38 @@ class Checker:
         if self._second is not None:
             self._second.update(data)
 
-    def finish(self, name: str) -> str:
-        """Return the sha256. Raises: DiskFailure ChecksumMismatch."""
+    def finish(self, name: str, *, excused: Callable[[str], bool] = lambda _: False) -> str:
+        """Return the sha256, and set `verified`.
+
+        Args: `excused` is asked, with the sha256, whether a difference that is no proof is to be let through.
+        Raises: Mismatch.
+        """
         found = self._sha256.hexdigest()
-        if self._announced is not None:
-            kind, _, wanted = self._announced.partition(":")
-            real = found if self._second is None else self._second.hexdigest()
-            if real != wanted.lower():
-                raise DiskFailure("ChecksumMismatch", f"{name} has {kind} {real}, the source announced {wanted}")
+        announced = self._announced
+        if announced is None:
+            return found
+        real = found if self._second is None else self._second.digest().hex()
+        if real == announced.value:
+            self.verified = announced.name
+        elif announced.is_proof or not excused(found):
+            detail = f"{name} has {announced.name} {real}, the source announced {announced.value}"
+            raise Mismatch(detail, sha256=found, is_proof=announced.is_proof)
         return found
 
 
-def _second_hash(announced: str | None, size: int) -> _Hash | None:
-    kind = (announced or "sha256:").partition(":")[0]
+def _new_hash(kind: str, size: int) -> _Hash:
+    """Return an empty hash; `size` in bytes goes before the content where git does that."""
     match kind:
-        case "sha256":
-            return None
         case "git-sha1":
             blob = hashlib.sha1(usedforsecurity=False)
             blob.update(f"blob {size}\0".encode())  # git's object header
             return blob
-        case "md5":
-            return hashlib.md5(usedforsecurity=False)
         case "crc32":
-            return _Crc32()
-    raise DiskFailure("SourceResponseInvalid", f"the source announces an unknown checksum {kind!r}")
+            return _Crc(zlib.crc32, DIGEST_BYTES[kind])
+        case "crc32c" | "crc64nvme":
+            # lazy: costs start time, and few files need it; it ships no types
+            from awscrt import checksums  # type: ignore[import-untyped]  # noqa: PLC0415
+
+            function = checksums.crc32c if kind == "crc32c" else checksums.crc64nvme
+            return _Crc(function, DIGEST_BYTES[kind])
+    return hashlib.new(kind, usedforsecurity=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from api.names import short_hash
-from disk.checksums import Checker, StoredFile
+from disk.checksums import BY_SIZE_ONLY, Checker, Mismatch, StoredFile
 from disk.failures import DiskFailure
 from disk.fs import Fs, file_size
 from disk.layout import FILE_MODE, UnsafeNameError, check_remote_name, find_collision
@@ -63,6 +63,7 @@ class Downloader:
         self._meter = meter
         self._pacing = pacing
         self._stop = threading.Event()
+        self._disproved = False  # a checksum that is no proof was wrong about bytes that came twice
         self._watched = 0  # bytes since the free space was looked at
 
     @property
@@ -112,19 +113,41 @@ class Downloader:
     def _fetch_file(self, file: RemoteFile) -> StoredFile:
         whole = self.files / file.name
         if file_size(whole) == file.size:
-            return StoredFile(file.name, file.size, _hash_file(whole, Checker(file.checksum, file.size), file.name))
+            if (stored := self._verify(file, whole)) is not None:
+                return stored
+            self._meter.add(-file.size)
+            self._fs.unlink(whole)
         self._make_parents(file)
-        for last_chance in (False, True):
+        try:
+            return self._fetch_part(file, whole)
+        except Mismatch as first:
+            self._start_over(file)
             try:
-                return self._fetch_part(file, whole)
-            except DiskFailure as failure:
-                if failure.reason != "ChecksumMismatch":
-                    raise
-                self._meter.add(-file.size)
-                self._fs.unlink(self._part(file))
-                if last_chance:
-                    raise
-        raise AssertionError("the second chance returns or raises")
+                return self._fetch_part(file, whole, seen=first.sha256)
+            except Mismatch:
+                self._start_over(file)
+                raise
+
+    def _verify(self, file: RemoteFile, whole: Path) -> StoredFile | None:
+        """Hold a file that arrived in an earlier Job against the source again; None: it is not the announced one."""
+        checker = Checker(with_retries(lambda: self._source.checksum_of(file), self._pacing), file.size)
+        _feed(whole, checker)
+        try:
+            # it was verified when it arrived: a checksum that proves nothing does not speak against it now
+            sha256 = checker.finish(file.name, excused=lambda _: True)
+        except Mismatch:
+            return None
+        return StoredFile(file.name, file.size, sha256, checker.verified)
+
+    def _start_over(self, file: RemoteFile) -> None:
+        self._meter.add(-file.size)
+        self._fs.unlink(self._part(file))
+
+    def excuses(self, seen: str | None, found: str) -> bool:
+        """Whether a checksum that is no proof may differ: what came twice is the same, so the source means it."""
+        if seen == found:
+            self._disproved = True  # the source makes its checksums in another way: do not fetch all files twice
+        return self._disproved
 
     def _make_parents(self, file: RemoteFile) -> None:
         folder = self.files
@@ -132,19 +155,22 @@ class Downloader:
             folder /= part
             self._fs.ensure_directory(folder)
 
-    def _fetch_part(self, file: RemoteFile, whole: Path) -> StoredFile:
-        """Bring one file to its end, through as many connections as it takes. Raises: DiskFailure, OSError."""
+    def _fetch_part(self, file: RemoteFile, whole: Path, *, seen: str | None = None) -> StoredFile:
+        """Bring one file to its end, through as many connections as it takes.
+
+        Args: `seen` is the sha256 of what an attempt before this one brought. Raises: DiskFailure, OSError.
+        """
         part = self._part(file)
         fd = self._fs.open_for_writing(part)
         try:
-            transfer = _Transfer(self, file, part, fd)
+            transfer = _Transfer(self, file, part, fd, seen)
             transfer.run()
             os.fchmod(fd, FILE_MODE)
             self._fs.sync_file(fd, part)
         finally:
             os.close(fd)
         self._fs.rename(part, whole)
-        return StoredFile(file.name, file.size, transfer.sha256)
+        return StoredFile(file.name, file.size, transfer.sha256, transfer.verified)
 
     def check_stop(self) -> None:
         """Raise _Stopped when another file has failed for good."""
@@ -174,14 +200,16 @@ class Downloader:
 class _Transfer:
     """One file on its way: survives cut connections, keeps the running checksums."""
 
-    def __init__(self, owner: Downloader, file: RemoteFile, part: Path, fd: int) -> None:
+    def __init__(self, owner: Downloader, file: RemoteFile, part: Path, fd: int, seen: str | None) -> None:
         self._owner = owner
         self._file = file
         self._part = part
         self._fd = fd
+        self._seen = seen
         self._offset = 0
         self._checker: Checker | None = None
         self.sha256 = ""
+        self.verified = BY_SIZE_ONLY
 
     def run(self) -> None:
         """Fetch until all bytes are there, then verify. Raises: DiskFailure, OSError."""
@@ -196,7 +224,10 @@ class _Transfer:
                 if failure.reason not in PASSES_SOON or attempt >= self._owner.pacing.attempts:
                     raise
                 self._owner.pacing.pause(attempt - 1, failure)
-        self.sha256 = self._checker.finish(self._file.name)
+        self.sha256 = self._checker.finish(
+            self._file.name, excused=lambda found: self._owner.excuses(self._seen, found)
+        )
+        self.verified = self._checker.verified
 
     def _take_up(self) -> None:
         """Go on where an earlier Job ended: read what is there into the checksums. Raises: DiskFailure, OSError."""
@@ -206,16 +237,7 @@ class _Transfer:
             return
         if here == 0 and self._file.size > 0:
             return
-        attempt = 0
-        while True:
-            try:
-                announced = self._owner.source.checksum_of(self._file)
-                break
-            except DiskFailure as failure:
-                attempt += 1
-                if failure.reason not in PASSES_SOON or attempt >= self._owner.pacing.attempts:
-                    raise
-                self._owner.pacing.pause(attempt - 1, failure)
+        announced = with_retries(lambda: self._owner.source.checksum_of(self._file), self._owner.pacing)
         self._checker = Checker(announced, self._file.size)
         self._offset = _feed(self._part, self._checker)
 
@@ -294,11 +316,6 @@ def _feed(path: Path, checker: Checker) -> int:
             checker.update(piece)
             length += len(piece)
     return length
-
-
-def _hash_file(path: Path, checker: Checker, name: str) -> str:
-    _feed(path, checker)
-    return checker.finish(name)
 
 
 def _results(futures: list[Future[StoredFile]]) -> list[StoredFile]:

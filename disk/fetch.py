@@ -19,7 +19,7 @@ from disk.fs import Fs, is_directory, list_names, unique
 from disk.layout import UnsafeNameError, check_component, scratch_name
 from disk.locks import hold
 from disk.progress import Meter
-from disk.records import Fetched, is_complete, load, now, save
+from disk.records import Fetched, is_complete, load, now, save, unverified
 from disk.sources.base import Listing, Source
 
 _OURS = ".aim-adapters"  # folder on the claim, outside the model's own
@@ -64,7 +64,7 @@ def fetch(fetcher: Fetcher) -> JobResult:
         listing = _list_wanted(fetcher, fetcher.open_source())
         return _result("ModelMeasured", f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision)
     if (done := _find_fetched(fetcher)) is not None and not _leftovers(fetcher):
-        return _result("ModelFetched", "it is there already", done.size_bytes, done.digest, done.revision)
+        return _fetched(done, "it is there already")
     fs = fetcher.fs
     for folder in (fetcher.ours, fetcher.ours / "staging", fetcher.ours / "aside"):
         fs.ensure_directory(folder)
@@ -73,7 +73,7 @@ def fetch(fetcher: Fetcher) -> JobResult:
             source = fetcher.open_source()
             done = _bring(fetcher, source, _list_wanted(fetcher, source))
         _clean(fetcher)
-    return _result("ModelFetched", f"{len(done.files)} files", done.size_bytes, done.digest, done.revision)
+    return _fetched(done, f"{len(done.files)} files")
 
 
 def _find_fetched(fetcher: Fetcher) -> Fetched | None:
@@ -108,6 +108,7 @@ def _bring(fetcher: Fetcher, source: Source, listing: Listing) -> Fetched:
         digest=content_digest(files),
         size_bytes=listing.total_bytes,
         files={file.name: file.size for file in files},
+        verified={file.name: file.verified for file in files},
         revision=listing.revision,
         fetched_at=now(),
     )
@@ -144,5 +145,10 @@ def _clean(fetcher: Fetcher) -> None:
         fetcher.fs.remove_tree(path)
 
 
-def _result(reason: str, message: str, size: int, digest: str | None = None, revision: str | None = None) -> JobResult:
-    return JobResult(ok=True, reason=reason, message=message, size_bytes=size, digest=digest, revision=revision)
+def _fetched(done: Fetched, message: str) -> JobResult:
+    result = _result("ModelFetched", message, done.size_bytes, revision=done.revision)
+    return result.model_copy(update={"digest": done.digest, "warnings": unverified(done.verified)})
+
+
+def _result(reason: str, message: str, size: int, *, revision: str | None) -> JobResult:
+    return JobResult(ok=True, reason=reason, message=message, size_bytes=size, revision=revision)

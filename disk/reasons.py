@@ -326,6 +326,11 @@ _REASONS = (
     Reason("AdapterIsPickle", "warning", "The weights are a .bin, which is an executable pickle."),
     Reason("AdapterExtraTensors", "warning", "It carries tensors that are no LoRA matrices; engines may refuse them."),
     Reason("AdapterFitsPartly", "warning", "Some of its tensors belong to no module of the base."),
+    Reason(
+        "SourceNotVerified",
+        "warning",
+        "The source gives no checksum that can be verified for some files: only their sizes were.",
+    ),
     # -- commands
     Reason(
         "SpecificationInvalid",

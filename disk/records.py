@@ -14,11 +14,13 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.jobs import Note
+from disk.checksums import BY_SIZE_ONLY
 from disk.failures import DiskFailure
 from disk.fs import Fs, file_size, is_directory, list_names, read_record
 from disk.layout import OUR_FOLDERS, Layout
 
 _HARMLESS_NAMES = ("lost+found",)  # what file systems put into an empty volume; dot names are harmless, too
+_LONGEST_SHOWN = 80  # characters of a name in a message
 
 
 class Record(BaseModel):
@@ -61,6 +63,7 @@ class Done(Record):
     rank: int | None = None
     base_name: str | None = None
     revision: str | None = None
+    verified: dict[str, str] = Field(default_factory=dict)  # name → the checksum that the source gave, or "size"
     warnings: list[Note] = Field(default_factory=list)
     staged_at: float = 0.0  # seconds since the epoch
 
@@ -71,6 +74,7 @@ class Entry(Record):
     digest: str
     size_bytes: int
     files: dict[str, int]
+    verified: dict[str, str] = Field(default_factory=dict)
     revision: str | None = None
 
 
@@ -89,6 +93,7 @@ class Fetched(Record):
     digest: str
     size_bytes: int
     files: dict[str, int]
+    verified: dict[str, str] = Field(default_factory=dict)
     revision: str | None = None
     fetched_at: float = 0.0
 
@@ -130,6 +135,16 @@ def refuse_foreign(layout: Layout) -> None:
     found = [name for name in list_names(layout.root) if not name.startswith(".") and name not in _HARMLESS_NAMES]
     if found:
         raise DiskFailure("DiskNotOurs", f"the disk has no marker {layout.marker.name} but holds {found[0]!r}")
+
+
+def unverified(verified: dict[str, str]) -> list[Note]:
+    """Return a warning when some files could be held against nothing but their size."""
+    names = sorted(name for name, how in verified.items() if how == BY_SIZE_ONLY)
+    if not names:
+        return []
+    shown = names[0] if len(names[0]) <= _LONGEST_SHOWN else f"{names[0][:_LONGEST_SHOWN]}…"
+    text = f"the source gives no checksum that fits {len(names)} of {len(verified)} files, such as {shown!r}: "
+    return [Note(reason="SourceNotVerified", message=f"{text}only their sizes were verified")]
 
 
 def is_complete(folder: Path, files: dict[str, int]) -> bool:

@@ -20,7 +20,7 @@ from disk.layout import Layout, scratch_name
 from disk.locks import hold
 from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing, judge_rank
 from disk.progress import Meter
-from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, now, save
+from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, now, save, unverified
 from disk.sources.base import Listing, RemoteFile, Source
 from disk.store import find_content, find_stored, keep_young, link_out, put
 from disk.weights import as_failure, inspect_adapter, read_config
@@ -228,7 +228,8 @@ def _done(spec: StageSpec, entry: Entry, verdict: Verdict, revision: str | None)
         rank=verdict.rank,
         base_name=verdict.base_name,
         revision=revision,
-        warnings=[Note(reason=one.reason, message=one.detail) for one in verdict.warnings],
+        verified=entry.verified,
+        warnings=[Note(reason=one.reason, message=one.detail) for one in verdict.warnings] + unverified(entry.verified),
         staged_at=now(),
     )
 

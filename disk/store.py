@@ -39,6 +39,7 @@ def put(fs: Fs, layout: Layout, *, listing_key: str, files: list[StoredFile], re
             digest=digest,
             size_bytes=sum(file.size for file in files),
             files={file.name: file.size for file in files},
+            verified={file.name: file.verified for file in files},
             revision=revision,
         )
         _move_in(fs, layout, download, entry)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-STATUSES: Final = (400, 401, 403, 404, 408, 409, 412, 416, 429, 500, 502, 503, 504)
+STATUSES: Final = (400, 401, 403, 404, 405, 408, 409, 412, 416, 429, 500, 501, 502, 503, 504)
 
 
 class RuleError(ValueError):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 import stat
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 CHUNK_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64  # folders below a bucket or repository; deeper ones are not served
-MAX_CRC64_BYTES: Final = 4 << 20  # its loop is pure Python, about 10 MB/s
-_CRC64_NVME_POLY: Final = 0x9A6C9329AC4BC9B5  # reflected form
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,75 +126,53 @@ def open_file(file: Located) -> int:
     return fd
 
 
-def _crc64_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (_CRC64_NVME_POLY if value & 1 else 0)
-        table.append(value)
-    return table
+class _Crc:
+    """A cyclic checksum with the shape of a hashlib object."""
 
-
-class _Crc32:
-    """zlib's CRC with the shape of a hashlib object."""
-
-    def __init__(self) -> None:
-        self.value = 0
+    def __init__(self, function: Callable[[bytes | memoryview, int], int], size: int) -> None:
+        self.function, self.size, self.value = function, size, 0
 
     def update(self, data: bytes | memoryview) -> None:
-        self.value = zlib.crc32(data, self.value)
+        self.value = self.function(data, self.value)
 
     def digest(self) -> bytes:
-        return self.value.to_bytes(4, "big")
+        return self.value.to_bytes(self.size, "big")
 
 
-class _Crc64Nvme:
-    """CRC-64/NVME, which S3 gives to objects that were uploaded without a checksum."""
+def _crc(name: str) -> _Crc:
+    if name == "crc32":
+        return _Crc(zlib.crc32, 4)
+    # lazy: a hub needs none of it; it ships no types
+    from awscrt import checksums  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    _table: list[int] = []  # noqa: RUF012 - filled once, at first use
-
-    def __init__(self) -> None:
-        self.value = (1 << 64) - 1
-        if not self._table:
-            self._table.extend(_crc64_table())
-
-    def update(self, data: bytes | memoryview) -> None:
-        value, table = self.value, self._table
-        for byte in data:
-            value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-        self.value = value
-
-    def digest(self) -> bytes:
-        return (self.value ^ ((1 << 64) - 1)).to_bytes(8, "big")
+    return _Crc(checksums.crc32c, 4) if name == "crc32c" else _Crc(checksums.crc64nvme, 8)
 
 
-class _PartsMd5:
-    """MD5 over the MD5s of parts, as S3 makes the ETag of a multipart upload."""
+class _OfParts:
+    """The checksum over the checksums of parts, as S3 makes ETags and composite checksums of multipart uploads."""
 
-    def __init__(self, part_bytes: int) -> None:
-        self.part_bytes, self.left, self.parts = part_bytes, part_bytes, 0
-        self.part = hashlib.md5(usedforsecurity=False)
-        self.all = hashlib.md5(usedforsecurity=False)
+    def __init__(self, name: str, sizes: Sequence[int]) -> None:
+        self.name, self.sizes = name, itertools.chain(sizes, itertools.repeat(sizes[-1]))  # the last one repeats
+        self.left, self.parts = next(self.sizes), 0
+        self.part, self.all = new_hasher(name), new_hasher(name)
 
     def _close_part(self) -> None:
         self.all.update(self.part.digest())
         self.parts += 1
-        self.part, self.left = hashlib.md5(usedforsecurity=False), self.part_bytes
+        self.part, self.left = new_hasher(self.name), next(self.sizes)
 
     def update(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
+            if self.left == 0:
+                self._close_part()
             taken = view[: self.left]
             self.part.update(taken)
             self.left -= len(taken)
             view = view[len(taken) :]
-            if self.left == 0:
-                self._close_part()
 
     def digest(self) -> bytes:
-        if self.left != self.part_bytes or self.parts == 0:
-            self._close_part()
+        self._close_part()
         return self.all.digest()
 
 
@@ -210,18 +187,17 @@ class Hasher(Protocol):
 
 
 def new_hasher(name: str, size: int = 0) -> Hasher:
-    """Return a fresh hasher: a hashlib name, `crc32`, `crc64nvme`, `gitblob` or `parts:BYTES`.
+    """Return a fresh hasher: a hashlib name, `crc32`, `crc32c`, `crc64nvme`, `gitblob` or `parts:NAME:BYTES[,BYTES…]`.
 
-    Args: size in bytes; git puts it before the content.
+    Args: size in bytes; git puts it before the content. Of the sizes of parts the last one repeats.
     """
-    if name == "crc32":
-        return _Crc32()
-    if name == "crc64nvme":
-        return _Crc64Nvme()
+    if name.startswith("crc"):
+        return _crc(name)
     if name == "gitblob":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if name.startswith("parts:"):
-        return _PartsMd5(int(name[6:]))
+        _, inner, sizes = name.split(":")
+        return _OfParts(inner, [int(one) for one in sizes.split(",")])
     return hashlib.new(name, usedforsecurity=False)
 
 

@@ -59,11 +59,19 @@ _BUCKET: Final = {"HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "Delete
 _OBJECT: Final = {"GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
 _UPLOAD: Final = {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "DELETE": "AbortMultipartUpload"}
 _READS: Final = frozenset(
-    {"GetObject", "HeadObject", "HeadBucket", "ListObjectsV2", "ListObjects", "GetBucketLocation"}
+    {
+        "GetObject",
+        "GetObjectAttributes",
+        "HeadObject",
+        "HeadBucket",
+        "ListObjectsV2",
+        "ListObjects",
+        "GetBucketLocation",
+    }
 )
 READ_TRIES: Final = 5
 _SUB_RESOURCES: Final = (
-    "accelerate acl analytics attributes cors delete encryption intelligent-tiering inventory legal-hold lifecycle "
+    "accelerate acl analytics cors delete encryption intelligent-tiering inventory legal-hold lifecycle "
     "logging metrics notification object-lock ownershipControls policy policyStatus publicAccessBlock replication "
     "requestPayment restore retention select tagging torrent versioning versions website versionId"
 )
@@ -85,6 +93,8 @@ def operation_of(method: str, bucket: str, key: str, query: dict[str, str]) -> s
         return "CreateMultipartUpload" if method == "POST" else "MethodNotAllowed"
     if "uploadId" in query:
         return _UPLOAD.get(method, "NotImplemented")
+    if "attributes" in query:
+        return "GetObjectAttributes" if method == "GET" else "NotImplemented"
     return _OBJECT.get(method, "NotImplemented" if method == "POST" else "MethodNotAllowed")
 
 
@@ -113,6 +123,7 @@ class S3Server(StandIn):
         checksum: str = "SHA256",
         base_hosts: Sequence[str] = ("s3.localhost",),
         large_bytes: int = LARGE_BYTES,
+        server_name: str = "AmazonS3",
         **options: Any,
     ) -> None:
         if not access_key or not secret_key:
@@ -121,6 +132,7 @@ class S3Server(StandIn):
         self.account = Account(access_key, secret_key, region, session_token)
         self.buckets = Buckets(self.root, self.digests, checksum, large_bytes)
         self.base_hosts = tuple(base_hosts)
+        self.server_name = server_name  # what it stands in for: clients know by it how an ETag of parts is made
         self.writer = Writer(self.buckets)
 
     def split(self, call: Call) -> tuple[str, str]:
@@ -228,6 +240,8 @@ class S3Server(StandIn):
                 return self._list_v2(call, bucket)
             case "ListObjects":
                 return self._list_v1(call, bucket)
+            case "GetObjectAttributes":
+                return self._attributes(call, bucket, key)
             case _:
                 return self._object(call, bucket, key)
 
@@ -289,14 +303,14 @@ class S3Server(StandIn):
         return _xml(document("ListBucketResult", shown))
 
     def _listed(self, entry: Entry, encoding: str, owner: bool) -> str:
-        algorithm = self.buckets.algorithm(entry)
+        algorithm, kind = self.buckets.algorithm(entry)
         return tags(
             [
                 ("Key", url_encoded(entry.key, encoding)),
                 ("LastModified", iso_time(entry.file.mtime_ns)),
                 ("ETag", f'"{self.buckets.etag(entry)}"'),
                 ("ChecksumAlgorithm", algorithm or None),
-                ("ChecksumType", entry.settings.checksum_type if algorithm else None),
+                ("ChecksumType", kind or None),
                 ("Size", entry.file.size),
                 ("Owner", tags([("ID", "stand-in"), ("DisplayName", "stand-in")]) if owner else None),
                 ("StorageClass", "STANDARD"),
@@ -313,13 +327,17 @@ class S3Server(StandIn):
             "Last-Modified": http_time(file.mtime_ns),
             "Accept-Ranges": "bytes",
             "Content-Type": call.query.get("response-content-type", entry.settings.content_type),
+            "Server": self.server_name,
             "x-amz-request-id": os.urandom(8).hex().upper(),
         }
+        if (encryption := self.buckets.encryption(entry)) != "":
+            headers["x-amz-server-side-encryption"] = encryption
         if "response-content-disposition" in call.query:
             headers["Content-Disposition"] = call.query["response-content-disposition"]
         if not_modified(call, etag, file.mtime_ns):
             return Answer(304, headers)
-        span = self._span(call, file.size, etag)
+        parts = self.buckets.part_sizes(entry)
+        span = self._span(call, file.size, parts)
         if span is None and call.header("x-amz-checksum-mode").upper() == "ENABLED":
             algorithm, value, kind = self.buckets.checksum_of(entry)
             if algorithm:
@@ -328,24 +346,48 @@ class S3Server(StandIn):
             return Answer(200, headers, part=FilePart(file, 0, file.size))
         start, count = span
         headers["Content-Range"] = f"bytes {start}-{start + count - 1}/{file.size}"
-        if "partNumber" in call.query and "-" in etag:
-            headers["x-amz-mp-parts-count"] = etag.strip('"').rpartition("-")[2]
+        if "partNumber" in call.query and parts:
+            headers["x-amz-mp-parts-count"] = str(len(parts))
         return Answer(206, headers, part=FilePart(file, start, count))
 
-    def _span(self, call: Call, size: int, etag: str) -> tuple[int, int] | None:
+    def _attributes(self, call: Call, bucket: str, key: str) -> Answer:
+        """Answer GetObjectAttributes. As in S3 an object's parts are listed when it was uploaded with checksums."""
+        entry = self.buckets.find(bucket, key)
+        if entry is None:
+            raise S3Error("NoSuchKey", Key=key)
+        asked = {name.strip() for name in call.header("x-amz-object-attributes").split(",")}
+        algorithm, value, kind = self.buckets.checksum_of(entry)
+        shown: list[tuple[str, object]] = []
+        if "ETag" in asked:
+            shown.append(("ETag", self.buckets.etag(entry)))
+        if "Checksum" in asked and algorithm:
+            whole = value.partition("-")[0]
+            shown.append(("Checksum", tags([(f"Checksum{algorithm}", whole), ("ChecksumType", kind)])))
+        parts = self.buckets.part_sizes(entry)
+        if "ObjectParts" in asked and parts:
+            shown.append(("ObjectParts", _part_list(call, parts, listed=bool(algorithm))))
+        if "StorageClass" in asked:
+            shown.append(("StorageClass", "STANDARD"))
+        if "ObjectSize" in asked:
+            shown.append(("ObjectSize", entry.file.size))
+        answer = _xml(document("GetObjectAttributesResponse", shown))
+        answer.headers["Last-Modified"] = http_time(entry.file.mtime_ns)
+        return answer
+
+    def _span(self, call: Call, size: int, parts: Sequence[int]) -> tuple[int, int] | None:
         """Return (start, count) of a partial answer, None for the whole object.
 
-        Raises: S3Error: InvalidRange, InvalidPartNumber, NotImplemented for parts of a multipart upload.
+        Raises: S3Error: InvalidRange, InvalidPartNumber.
         """
         wanted, part = call.header("Range"), call.query.get("partNumber", "")
         if part:
             if wanted:
                 raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
-            if "-" in etag:
-                raise S3Error("NotImplemented", "parts of a multipart upload cannot be read one by one here")
-            if part != "1":
-                raise S3Error("InvalidPartNumber", ActualPartCount="1", PartNumberRequested=part)
-            return (0, size) if size else None
+            count = max(1, len(parts))
+            if not part.isdigit() or not 1 <= int(part) <= count:
+                raise S3Error("InvalidPartNumber", ActualPartCount=str(count), PartNumberRequested=part)
+            start, length = (sum(parts[: int(part) - 1]), parts[int(part) - 1]) if parts else (0, size)
+            return (start, length) if length else None
         try:
             return parse_range(wanted, size) if wanted else None
         except RangeError as error:
@@ -366,6 +408,22 @@ def _lower(headers: Any) -> list[str]:
 
 def _xml(body: bytes) -> Answer:
     return Answer(200, {"Content-Type": "application/xml", "x-amz-request-id": os.urandom(8).hex().upper()}, body)
+
+
+def _part_list(call: Call, parts: Sequence[int], *, listed: bool) -> str:
+    """Return one page of an object's parts, without their own checksums."""
+    limit, marker = call.header("x-amz-max-parts") or str(MAX_KEYS), call.header("x-amz-part-number-marker") or "0"
+    if not limit.isdigit() or not marker.isdigit():
+        raise S3Error("InvalidArgument", "max-parts and part-number-marker are integers")
+    first, count = int(marker), min(int(limit), MAX_KEYS)
+    shown: list[tuple[str, object]] = [("PartsCount", len(parts))]
+    if listed:
+        page = list(enumerate(parts, start=1))[first : first + count]
+        last = page[-1][0] if page else first
+        shown += [("PartNumberMarker", first), ("NextPartNumberMarker", last), ("MaxParts", count)]
+        shown.append(("IsTruncated", str(bool(page) and last < len(parts)).lower()))
+        shown += [("Part", tags([("PartNumber", number), ("Size", size)])) for number, size in page]
+    return tags(shown)
 
 
 def _encoding(query: dict[str, str]) -> str:

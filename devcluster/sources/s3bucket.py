@@ -5,19 +5,27 @@ from __future__ import annotations
 import base64
 import fnmatch
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from devcluster.sources.files import MAX_CRC64_BYTES, Digests, Located, Root, b64
+from devcluster.sources.files import Digests, Located, Root, b64
 
 SETTINGS_FILE: Final = ".s3meta.json"
 HIDDEN_PREFIX: Final = ".s3"
 MAX_KEYS: Final = 1000
-LARGE_BYTES: Final = 2 << 30  # above it an object looks like a multipart upload and is not hashed
+LARGE_BYTES: Final = 2 << 30  # above it an object looks like a multipart upload under a key of KMS and is not hashed
 LARGE_PART_BYTES: Final = 16 << 20
-ALGORITHMS: Final = {"CRC32": "crc32", "SHA1": "sha1", "SHA256": "sha256", "CRC64NVME": "crc64nvme"}
+ALGORITHMS: Final = {
+    "CRC32": "crc32",
+    "CRC32C": "crc32c",
+    "SHA1": "sha1",
+    "SHA256": "sha256",
+    "CRC64NVME": "crc64nvme",
+}
+ENCRYPTIONS: Final = ("", "AES256", "aws:kms", "aws:kms:dsse")
 
 
 class SettingsError(ValueError):
@@ -29,7 +37,9 @@ class ObjectSettings:
     """What the sidecar says about the objects whose keys match a glob."""
 
     etag: str = ""  # instead of the computed one, without quotes
-    part_size: int = 0  # bytes; the ETag is computed as of a multipart upload with such parts
+    part_size: int = 0  # bytes; ETag and composite checksum are computed as of a multipart upload with such parts
+    part_sizes: tuple[int, ...] = ()  # bytes, instead of parts of one size; the last one repeats
+    encryption: str = ""  # server-side: with a key of KMS an ETag is no MD5
     checksum: str = ""  # an algorithm, NONE, or empty for the server's
     checksum_value: str = ""  # base64, instead of the computed one
     checksum_type: str = "FULL_OBJECT"
@@ -77,11 +87,18 @@ def _object_settings(raw: dict[str, Any]) -> ObjectSettings:
         values["checksum"] = checksum["algorithm"]
         values["checksum_value"] = checksum.get("value", "")
         values["checksum_type"] = checksum.get("type", "FULL_OBJECT")
+    values["part_sizes"] = tuple(int(size) for size in values.get("part_sizes", ()))
     found = ObjectSettings(**values)
-    if found.checksum not in ("", "NONE", "CRC32C", *ALGORITHMS):
-        raise ValueError(f"checksum {found.checksum!r} is none of NONE, CRC32C, {', '.join(ALGORITHMS)}")
-    if found.checksum == "CRC32C" and not found.checksum_value:
-        raise ValueError("a CRC32C checksum needs its value, it is not computed here")
+    if found.checksum not in ("", "NONE", *ALGORITHMS):
+        raise ValueError(f"checksum {found.checksum!r} is none of NONE, {', '.join(ALGORITHMS)}")
+    if found.encryption not in ENCRYPTIONS:
+        raise ValueError(f"encryption {found.encryption!r} is none of {', '.join(filter(None, ENCRYPTIONS))}")
+    if any(size <= 0 for size in found.part_sizes) or found.part_size < 0:
+        raise ValueError("the sizes of parts must be above 0")
+    if found.checksum_type not in ("FULL_OBJECT", "COMPOSITE"):
+        raise ValueError(f"the type of a checksum {found.checksum_type!r} is none of FULL_OBJECT, COMPOSITE")
+    if found.checksum_type == "COMPOSITE" and not found.checksum_value and not (found.part_size or found.part_sizes):
+        raise ValueError("a COMPOSITE checksum needs part_size, part_sizes or its value")
     return found
 
 
@@ -92,6 +109,15 @@ class Entry:
     key: str
     file: Located
     settings: ObjectSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """What is remembered of a multipart upload: sizes of its parts in bytes, what checksum its client asked for."""
+
+    part_sizes: tuple[int, ...]
+    checksum: str = ""
+    checksum_type: str = "FULL_OBJECT"
 
 
 @dataclass(slots=True)
@@ -142,7 +168,7 @@ class Buckets:
     digests: Digests
     checksum: str = "SHA256"
     large_bytes: int = LARGE_BYTES
-    uploaded: dict[tuple[str, int, int, int], str] = field(default_factory=dict)  # ETags of multipart uploads
+    uploaded: dict[tuple[str, int, int, int], Uploaded] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """Return the buckets, sorted."""
@@ -204,41 +230,68 @@ class Buckets:
         """Whether an object is too large to be hashed for an answer."""
         return entry.file.size > self.large_bytes
 
+    def part_sizes(self, entry: Entry) -> tuple[int, ...]:
+        """Return the sizes in bytes of an object's parts; none when it was uploaded as a whole."""
+        size, wanted = entry.file.size, entry.settings
+        if (known := self.uploaded.get(entry.file.identity)) is not None:
+            return known.part_sizes
+        step = wanted.part_sizes or ((wanted.part_size,) if wanted.part_size else ())
+        if not step and self.is_large(entry):
+            step = (LARGE_PART_BYTES,)
+        if not step:
+            return ()
+        found: list[int] = []
+        for part in itertools.chain(step, itertools.repeat(step[-1])):
+            found.append(min(part, size))
+            size -= found[-1]
+            if size <= 0:
+                break
+        return tuple(found)
+
+    def encryption(self, entry: Entry) -> str:
+        """Return how an object is encrypted, empty if it is not: with a key of KMS its ETag says nothing."""
+        return entry.settings.encryption or ("aws:kms" if self.is_large(entry) else "")
+
     def etag(self, entry: Entry) -> str:
         """Return the ETag without quotes. Reads the file when its digest is not known yet."""
         file, wanted = entry.file, entry.settings
         if wanted.etag:
             return wanted.etag
-        if (known := self.uploaded.get(file.identity)) is not None:
-            return known
-        if wanted.part_size:
-            parts = max(1, -(-file.size // wanted.part_size))
-            return f"{self.digests.of(file, f'parts:{wanted.part_size}')[0].hex()}-{parts}"
-        if self.is_large(entry):
-            opaque = hashlib.md5(repr(file.identity).encode(), usedforsecurity=False).hexdigest()
-            return f"{opaque}-{-(-file.size // LARGE_PART_BYTES)}"
-        algorithm = self.algorithm(entry)
-        if algorithm in ALGORITHMS and not wanted.checksum_value:  # both in one pass: mostly both are asked for
-            return self.digests.of(file, "md5", ALGORITHMS[algorithm])[0].hex()
-        return self.digests.of(file, "md5")[0].hex()
+        sizes = self.part_sizes(entry)
+        suffix = f"-{len(sizes)}" if sizes else ""
+        if self.encryption(entry).startswith("aws:kms"):
+            return f"{hashlib.md5(repr(file.identity).encode(), usedforsecurity=False).hexdigest()}{suffix}"
+        md5 = _of_parts("md5", sizes)
+        algorithm, kind = self.algorithm(entry)
+        if algorithm and not wanted.checksum_value:  # both in one pass: mostly both are asked for
+            hasher = ALGORITHMS[algorithm] if kind == "FULL_OBJECT" else _of_parts(ALGORITHMS[algorithm], sizes)
+            return f"{self.digests.of(file, md5, hasher)[0].hex()}{suffix}"
+        return f"{self.digests.of(file, md5)[0].hex()}{suffix}"
 
-    def algorithm(self, entry: Entry) -> str:
-        """Return the name of the object's checksum algorithm, empty if it has none."""
+    def algorithm(self, entry: Entry) -> tuple[str, str]:
+        """Return (algorithm, type) of the object's checksum, empty if it has none."""
         wanted = entry.settings
-        name = wanted.checksum or self.checksum
-        if name == "NONE" or (self.is_large(entry) and not wanted.checksum):
-            return ""
-        if name == "CRC64NVME" and not wanted.checksum_value and entry.file.size > MAX_CRC64_BYTES:
-            return ""
-        return name
+        known = self.uploaded.get(entry.file.identity)
+        name = wanted.checksum or (known.checksum if known is not None else "") or self.checksum
+        if name in ("", "NONE") or (self.is_large(entry) and not wanted.checksum):
+            return "", ""
+        return name, known.checksum_type if known is not None and not wanted.checksum else wanted.checksum_type
 
     def checksum_of(self, entry: Entry) -> tuple[str, str, str]:
         """Return (algorithm, base64 value, type); empty strings when the object has none."""
-        name = self.algorithm(entry)
+        name, kind = self.algorithm(entry)
         if not name:
             return "", "", ""
-        value = entry.settings.checksum_value or b64(self.digests.of(entry.file, ALGORITHMS[name])[0])
-        return name, value, entry.settings.checksum_type
+        if entry.settings.checksum_value:
+            return name, entry.settings.checksum_value, kind
+        sizes = self.part_sizes(entry) if kind == "COMPOSITE" else ()
+        value = b64(self.digests.of(entry.file, _of_parts(ALGORITHMS[name], sizes))[0])
+        return name, f"{value}-{len(sizes)}" if sizes else value, kind
+
+
+def _of_parts(name: str, sizes: Sequence[int]) -> str:
+    """Return the name of a hasher: over the whole object, or over its parts."""
+    return f"parts:{name}:{','.join(map(str, sizes))}" if sizes else name
 
 
 def make_token(last: str, is_prefix: bool) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from xml.etree import ElementTree
 
 from devcluster.sources.files import CHUNK_BYTES, Hasher, new_hasher, plain_names
-from devcluster.sources.s3bucket import ALGORITHMS, HIDDEN_PREFIX, Buckets
+from devcluster.sources.s3bucket import ALGORITHMS, HIDDEN_PREFIX, Buckets, Uploaded
 from devcluster.sources.s3xml import S3Error, document
 from devcluster.sources.server import Call
 from devcluster.sources.sigv4 import UNSIGNED
@@ -22,6 +22,7 @@ from devcluster.sources.sigv4 import UNSIGNED
 UPLOADS: Final = ".s3-uploads"  # below the root; not a bucket
 TRAILER: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 MAX_LINE_BYTES: Final = 16 << 10
+_NO_SUCH_TYPES: Final = {("CRC64NVME", "COMPOSITE"), ("SHA1", "FULL_OBJECT"), ("SHA256", "FULL_OBJECT")}
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -54,7 +55,7 @@ class _Body:
 def _checksums(headers: Any) -> dict[str, str]:
     """Return hasher name -> base64 digest of the checksum headers that can be checked here."""
     found = {ours: headers.get(f"x-amz-checksum-{theirs.lower()}") for theirs, ours in ALGORITHMS.items()}
-    return {name: value for name, value in found.items() if value and name != "crc64nvme"}  # too slow in Python
+    return {name: value for name, value in found.items() if value}
 
 
 async def _unchunked(chunks: AsyncIterator[bytes], trailers: dict[str, str]) -> AsyncIterator[bytes]:
@@ -115,7 +116,7 @@ class Writer:
             case "DeleteObject":
                 return self._delete(bucket, key)
             case "CreateMultipartUpload":
-                return self._create_upload(bucket, key)
+                return self._create_upload(call, bucket, key)
             case "UploadPart":
                 return await self._upload_part(call, payload)
             case "CompleteMultipartUpload":
@@ -167,7 +168,7 @@ class Writer:
         body = _Body(declared, payload)
         if payload.startswith("STREAMING-") and payload != TRAILER:
             raise S3Error("NotImplemented", f"{payload} is not checked here; use {UNSIGNED} or a signed payload")
-        names = {"md5", "sha256", *declared, *(["crc32", "sha1"] if payload == TRAILER else [])}
+        names = {"md5", "sha256", *declared, *(ALGORITHMS.values() if payload == TRAILER else ())}
         body.hashers = {name: new_hasher(name) for name in names}
         chunks = call.chunks() if payload != TRAILER else _unchunked(call.chunks(), body.trailers)
         try:
@@ -213,10 +214,20 @@ class Writer:
             raise S3Error("NoSuchUpload", UploadId=upload_id)
         return folder
 
-    def _create_upload(self, bucket: str, key: str) -> bytes:
+    def _create_upload(self, call: Call, bucket: str, key: str) -> bytes:
         self._target(bucket, key)
+        algorithm = call.header("x-amz-checksum-algorithm").upper()
+        if algorithm and algorithm not in ALGORITHMS:
+            raise S3Error("InvalidRequest", "Checksum algorithm provided is unsupported.")
+        usual = "FULL_OBJECT" if algorithm == "CRC64NVME" else "COMPOSITE"
+        kind = call.header("x-amz-checksum-type").upper() or usual
+        if algorithm and (algorithm, kind) in _NO_SUCH_TYPES:
+            raise S3Error("InvalidRequest", f"The {kind} checksum type cannot be used with {algorithm}.")
         upload_id = os.urandom(16).hex()
-        os.makedirs(os.path.join(self.buckets.root.path, UPLOADS, upload_id))
+        folder = os.path.join(self.buckets.root.path, UPLOADS, upload_id)
+        os.makedirs(folder)
+        with open(os.path.join(folder, "checksum"), "w", encoding="ascii") as stream:
+            stream.write(f"{algorithm} {kind}" if algorithm else "")
         pairs = [("Bucket", bucket), ("Key", key), ("UploadId", upload_id)]
         return document("InitiateMultipartUploadResult", pairs)
 
@@ -246,6 +257,9 @@ class Writer:
         if not paths or not all(map(os.path.isfile, paths)):
             raise S3Error("InvalidPart")
         target = self._target(bucket, key)
+        with open(os.path.join(folder, "checksum"), encoding="ascii") as stream:
+            algorithm, _, kind = stream.read().partition(" ")
+        sizes = tuple(os.path.getsize(path) for path in paths)
         scratch = os.path.join(folder, "whole")
         with open(scratch, "wb") as whole:
             for path in paths:
@@ -257,7 +271,7 @@ class Writer:
         etag = f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(asked)}"
         file = self.buckets.root.file([bucket, *key.split("/")])
         if file is not None:
-            self.buckets.uploaded[file.identity] = etag
+            self.buckets.uploaded[file.identity] = Uploaded(sizes, algorithm, kind or "FULL_OBJECT")
         return document("CompleteMultipartUploadResult", [("Bucket", bucket), ("Key", key), ("ETag", f'"{etag}"')])
 
 

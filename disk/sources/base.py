@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from api.names import short_hash
+from disk.checksums import Announced
 
 CHUNK_BYTES = 1024 * 1024
 MOST_LISTED_FILES = 20_000
@@ -18,8 +19,7 @@ class RemoteFile:
     """One file of a source.
 
     `name`: relative to the source's folder. `address`: what the source itself calls it. `pin`: identity of exactly
-    these bytes (etag, blob id). `checksum`: `sha256:…`, `git-sha1:…`, `md5:…` or `crc32:…`, hexadecimal; None: the
-    source gives none.
+    these bytes (etag, blob id). `checksum`: `sha256:…` or `git-sha1:…`, hexadecimal; None: the listing has none.
     """
 
     name: str
@@ -55,7 +55,7 @@ class OpenFile:
     """A file that is being read; `checksum` of the whole file is known only when it is read from the start."""
 
     pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the offset that was asked for
-    checksum: str | None
+    checksum: Announced | None
 
 
 class Source(Protocol):
@@ -64,7 +64,7 @@ class Source(Protocol):
     def list_files(self) -> Listing:
         """Return all files, recursively. Raises: DiskFailure."""
 
-    def checksum_of(self, file: RemoteFile) -> str | None:
+    def checksum_of(self, file: RemoteFile) -> Announced | None:
         """Return the checksum of a whole pinned file, or None when the source has none. Raises: DiskFailure."""
 
     def open_file(self, file: RemoteFile, offset: int) -> AbstractContextManager[OpenFile]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from api.source_uri import HubSource
+from disk.checksums import Announced
 from disk.failures import DiskFailure, from_network_error
 from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile
 from disk.sources.guard import check_host
@@ -86,9 +87,9 @@ class HubReader:
         kind = "sha256" if lfs is not None else "git-sha1"
         return RemoteFile(name.removeprefix(prefix), name, size, oid, f"{kind}:{oid.lower()}")
 
-    def checksum_of(self, file: RemoteFile) -> str | None:
+    def checksum_of(self, file: RemoteFile) -> Announced | None:
         """The listing has it already."""
-        return file.checksum
+        return Announced.parse(file.checksum)
 
     @contextmanager
     def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
@@ -103,7 +104,8 @@ class HubReader:
             headers["Range"] = f"bytes={offset}-"
         with self._translated(), get_session().stream("GET", url, headers=headers) as response:
             self._check_answer(response, file, offset)
-            yield OpenFile(self._pieces(response, offset if response.status_code == 200 else 0), file.checksum)
+            pieces = self._pieces(response, offset if response.status_code == 200 else 0)
+            yield OpenFile(pieces, self.checksum_of(file))
 
     def _pieces(self, response: httpx2.Response, skip: int) -> Iterator[bytes]:
         """Yield the body, without its first `skip` bytes when the server ignored the range."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from api.source_uri import S3Source
+from disk.checksums import DIGEST_BYTES, Announced
 from disk.failures import DiskFailure, from_network_error
 from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, SourceOptions
 from disk.sources.guard import check_host
@@ -25,7 +28,20 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 _POOL = 16
-_MD5 = re.compile(r"^[0-9a-f]{32}$")
+_ETAG = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?")
+_COUNT = re.compile(r"[1-9][0-9]{0,4}")
+_CHECKSUMS = (  # sha256 costs nothing more, it is computed anyway; the others in the order of their strength
+    ("ChecksumSHA256", "sha256"),
+    ("ChecksumSHA1", "sha1"),
+    ("ChecksumCRC64NVME", "crc64nvme"),
+    ("ChecksumCRC32C", "crc32c"),
+    ("ChecksumCRC32", "crc32"),
+)
+_MOST_PARTS = 10_000  # of one upload, says S3
+_MOST_PARTS_ASKED = 1_000  # one request for each part's size: 8 GiB in parts of 8 MiB
+_PARTS_AT_ONCE = 8
+_MOST_PAGES = 20
+_NO_SUCH_QUESTION = frozenset((400, 403, 404, 405, 416, 501))
 _LARGEST_SECRET_FILE = 64 * 1024  # bytes
 
 _UNAUTHORIZED = frozenset(
@@ -89,21 +105,94 @@ class S3Reader:
         revision = max(files, key=lambda file: (file.size, file.name)).pin or None  # S3 has none: the weights' ETag
         return Listing(identity, revision, tuple(sorted(files, key=lambda file: file.name)))
 
-    def checksum_of(self, file: RemoteFile) -> str | None:
+    def checksum_of(self, file: RemoteFile) -> Announced | None:
         """Ask for the best checksum that the service can tell of a whole object. Raises: DiskFailure."""
         with self._translated():
             head: Any = self._client.head_object(Bucket=self._source.bucket, Key=file.address, ChecksumMode="ENABLED")
             self._check_pin(head, file)
             return self._announced(file, head)
 
-    def _announced(self, file: RemoteFile, answer: Any) -> str | None:
-        if answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
-            for field, kind in (("ChecksumSHA256", "sha256"), ("ChecksumCRC32", "crc32")):
-                if (value := _from_base64(answer.get(field))) is not None:
-                    return f"{kind}:{value}"
-        if _MD5.fullmatch(file.pin) and not str(answer.get("ServerSideEncryption", "")).startswith("aws:kms"):
-            return f"md5:{file.pin}"
-        return None
+    def _announced(self, file: RemoteFile, answer: Any) -> Announced | None:
+        """Return what is best to verify: of the whole object, else of its parts where their sizes can be known."""
+        told = read_checksums(answer)
+        if (whole := next((one for one in told if not one.parts), None)) is not None:
+            return Announced(whole.kind, whole.value)
+        etag = read_etag(file.pin, answer)
+        if etag is not None and not etag.parts:
+            return Announced(etag.kind, etag.value)
+        composite = next((one for one in told if one.parts > 0), None)
+        if (best := composite or etag) is None:
+            return None
+        layout = self._layout(file, best.parts, has_checksums=composite is not None)
+        if layout is None:
+            return None
+        is_proof = layout.is_known and (composite is not None or _means_parts(answer, best.parts))
+        return Announced(best.kind, best.value, layout.sizes, is_proof)
+
+    def _layout(self, file: RemoteFile, count: int, *, has_checksums: bool) -> _Layout | None:
+        """Find out how large the parts of an object are; None: the service does not tell, or contradicts itself."""
+        if count > _MOST_PARTS:
+            return None
+        if count == 1:
+            return _Layout((file.size,), is_known=True)
+        sizes = self._listed_parts(file) if has_checksums else []
+        if _fits(sizes, count, file.size):
+            return _Layout(tuple(sizes), is_known=True)
+        first = self._part_size(file, 1, count)
+        if first is None:
+            return None
+        last = file.size - (count - 1) * first
+        if count > _MOST_PARTS_ASKED:  # each costs a request: such objects are uploaded in parts of one size
+            even = (first,) * (count - 1) + (last,)
+            return _Layout(even, is_known=False) if _fits(even, count, file.size) else None
+        with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="parts") as pool:
+            asked = pool.map(lambda number: self._part_size(file, number, count), range(2, count + 1))
+            sizes = [first, *(size for size in asked if size is not None)]
+        return _Layout(tuple(sizes), is_known=True) if _fits(sizes, count, file.size) else None
+
+    def _listed_parts(self, file: RemoteFile) -> list[int]:
+        """Ask for the list of an object's parts: kept for uploads with checksums, and where it is permitted."""
+        sizes: list[int] = []
+        marker: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            answer = self._ask_or_none(
+                lambda marker=marker: self._client.get_object_attributes(  # type: ignore[misc]
+                    Bucket=self._source.bucket, Key=file.address, ObjectAttributes=["ETag", "ObjectParts"], **marker
+                )
+            )
+            if answer is None:
+                return []
+            self._check_pin(answer, file)
+            found = answer.get("ObjectParts", {})
+            page = [part.get("Size", -1) for part in found.get("Parts", [])]
+            sizes += page
+            if not page or not found.get("IsTruncated") or len(sizes) > _MOST_PARTS:
+                return sizes
+            marker = {"PartNumberMarker": found.get("NextPartNumberMarker", 0)}
+        return []
+
+    def _part_size(self, file: RemoteFile, number: int, count: int) -> int | None:
+        """Ask for one part's size; None when the service does not know parts."""
+        with self._translated():
+            answer = self._ask_or_none(
+                lambda: self._client.head_object(Bucket=self._source.bucket, Key=file.address, PartNumber=number)
+            )
+        if answer is None or answer.get("PartsCount", count) != count:
+            return None
+        self._check_pin(answer, file)
+        size = answer.get("ContentLength")
+        return size if isinstance(size, int) and 0 < size < file.size else None
+
+    def _ask_or_none(self, ask: Callable[[], Any]) -> Any:
+        """Return an answer, None when the service knows or permits no such question."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy: costs start time
+
+        try:
+            return ask()
+        except ClientError as error:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _NO_SUCH_QUESTION:
+                return None
+            raise
 
     @contextmanager
     def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
@@ -119,7 +208,9 @@ class S3Reader:
             skip = self._bytes_to_skip(answer, file, offset)
             body = answer["Body"]
         try:
-            yield OpenFile(self._pieces(body, skip), None if offset else self._announced(file, answer))
+            with self._translated():
+                announced = None if offset else self._announced(file, answer)
+            yield OpenFile(self._pieces(body, skip), announced)
         finally:
             body.close()
 
@@ -196,6 +287,69 @@ class S3Reader:
         if status >= 500:
             return DiskFailure("SourceServerError", f"{self._where} answered {status} {code}", retry_after=retry_after)
         return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status} {code}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Sizes of an object's parts, in bytes; `is_known`: each was told, none is inferred."""
+
+    sizes: tuple[int, ...]
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A checksum as an answer has it; `parts`: 0 for one of the whole object, -1 when their number is not told."""
+
+    kind: str
+    value: str  # hexadecimal
+    parts: int = 0
+
+
+def read_checksums(answer: Any) -> list[Told]:
+    """Return the checksums of an answer that can be read, the preferred ones first."""
+    is_composite = answer.get("ChecksumType") == "COMPOSITE"
+    told: list[Told] = []
+    for field, kind in _CHECKSUMS:
+        text, dash, count = str(answer.get(field) or "").partition("-")
+        value = _from_base64(text)
+        if value is None or len(value) != 2 * DIGEST_BYTES[kind] or (dash and not _COUNT.fullmatch(count)):
+            continue
+        parts = int(count) if dash else _parts_of(answer) if is_composite else 0
+        told.append(Told(kind, value, parts))
+    return told
+
+
+def _parts_of(answer: Any) -> int:
+    """Return the number of an object's parts, -1 when the answer does not tell."""
+    found = _ETAG.fullmatch(str(answer.get("ETag", "")).strip('"').lower())
+    return int(found[2]) if found and found[2] else -1
+
+
+def read_etag(pin: str, answer: Any) -> Told | None:
+    """Return the MD5 that an ETag is; with keys of KMS or of the customer it is another value.
+
+    Source: Amazon S3 API reference, `Object`, field `ETag`.
+    """
+    found = _ETAG.fullmatch(pin.lower())
+    if found is None or answer.get("ServerSideEncryption") not in (None, "", "AES256"):
+        return None
+    if answer.get("SSECustomerAlgorithm"):
+        return None
+    return Told("md5", found[1], int(found[2] or 0))
+
+
+def _means_parts(answer: Any, count: int) -> bool:
+    """Whether this service's `…-N` surely is the MD5 of its parts' MD5s; some write another value in that form.
+
+    A single `…-1` may also be what MinIO makes up when it is told not to compute MD5s.
+    """
+    server = str(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")).lower()
+    return server.startswith("amazons3") or (count > 1 and server.startswith(("minio", "ceph")))
+
+
+def _fits(sizes: Sequence[int], count: int, total: int) -> bool:
+    return len(sizes) == count and sum(sizes) == total and all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
@@ -275,11 +429,11 @@ def _readable(path: Path) -> str:
 
 
 def _from_base64(value: object) -> str | None:
-    """Turn S3's base64 checksum into hexadecimal; None for anything else, composite ones (`…-3`) too."""
+    """Turn S3's base64 checksum into hexadecimal; None for anything else."""
     import base64  # noqa: PLC0415 - used on one path only
     import binascii  # noqa: PLC0415
 
-    if not isinstance(value, str) or "-" in value:
+    if not isinstance(value, str) or not value:
         return None
     try:
         return base64.b64decode(value, validate=True).hex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import awscrt.checksums
 import boto3
 import httpx
 import pytest
@@ -373,7 +375,7 @@ def test_a_changed_object_fails_the_condition_of_a_resume(s3: Any, root: Path) -
 # checksums
 
 
-@pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256", "CRC64NVME", "NONE"])
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "SHA1", "SHA256", "CRC64NVME", "NONE"])
 def test_checksums_and_the_client_that_checks_them(s3: Any, server: S3Server, root: Path, algorithm: str) -> None:
     sidecar(root, objects={"lora/*": {"checksum": algorithm}})
     target = {"Bucket": "adapters", "Key": "lora/adapter_model.safetensors"}
@@ -383,7 +385,7 @@ def test_checksums_and_the_client_that_checks_them(s3: Any, server: S3Server, ro
     assert names == ([] if algorithm == "NONE" else [f"Checksum{algorithm}"])
     server.set_faults([{"corrupt_byte_at": 77}])
     body = s3.get_object(**target)["Body"]
-    if algorithm in ("NONE", "CRC64NVME"):  # the client cannot check this one without its C library
+    if algorithm == "NONE":
         assert hashlib.md5(body.read()).hexdigest() != MD5
     else:
         with pytest.raises(FlexibleChecksumError):
@@ -395,6 +397,9 @@ def test_checksums_are_right() -> None:
     crc = new_hasher("crc64nvme")
     crc.update(b"123456789")
     assert crc.digest().hex() == "ae8b14860a799888"  # the check value of CRC-64/NVME
+    crc32c = new_hasher("crc32c")
+    crc32c.update(b"123456789")
+    assert crc32c.digest().hex() == "e3069283"  # the check value of CRC-32C
     crc32 = new_hasher("crc32")
     crc32.update(WEIGHTS)
     assert int.from_bytes(crc32.digest(), "big") == zlib.crc32(WEIGHTS)
@@ -417,10 +422,66 @@ def test_multipart_looking_etags(s3: Any, root: Path) -> None:
     assert s3.head_object(Bucket="adapters", Key="lora/adapter_config.json")["ETag"] == '"0123-2"'
 
 
+def test_composite_checksums_and_the_list_of_parts(s3: Any, root: Path) -> None:
+    sizes = [50_000, 100_000, 50_000, 4_800]
+    settings = {"part_sizes": [*sizes[:2], 50_000], "checksum": {"algorithm": "CRC32C", "type": "COMPOSITE"}}
+    sidecar(root, objects={"lora/*.safetensors": settings})
+    target = {"Bucket": "adapters", "Key": "lora/adapter_model.safetensors"}
+    pieces = [WEIGHTS[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
+    of_parts = b"".join(awscrt.checksums.crc32c(piece).to_bytes(4, "big") for piece in pieces)
+    value = base64.b64encode(awscrt.checksums.crc32c(of_parts).to_bytes(4, "big")).decode()
+    head = s3.head_object(**target, ChecksumMode="ENABLED")
+    assert (head["ChecksumCRC32C"], head["ChecksumType"]) == (f"{value}-4", "COMPOSITE")
+    assert head["ETag"].endswith('-4"')
+    wanted = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"]
+    found = s3.get_object_attributes(**target, ObjectAttributes=wanted, MaxParts=3)
+    assert found["Checksum"] == {"ChecksumCRC32C": value, "ChecksumType": "COMPOSITE"}
+    assert (f'"{found["ETag"]}"', found["ObjectSize"]) == (head["ETag"], len(WEIGHTS))
+    first = found["ObjectParts"]
+    assert ([part["Size"] for part in first["Parts"]], first["IsTruncated"]) == (sizes[:3], True)
+    marker = first["NextPartNumberMarker"]
+    rest = s3.get_object_attributes(**target, ObjectAttributes=["ObjectParts"], PartNumberMarker=marker)["ObjectParts"]
+    assert ([part["PartNumber"] for part in rest["Parts"]], rest["IsTruncated"]) == ([4], False)
+    for number, piece in enumerate(pieces, start=1):
+        part = s3.get_object(**target, PartNumber=number)
+        assert (part["PartsCount"], part["Body"].read()) == (4, piece)
+    assert error_of(lambda: s3.get_object(**target, PartNumber=5)) == (416, "InvalidPartNumber")
+
+
+def test_an_object_without_checksums_lists_no_parts(s3: Any, root: Path) -> None:
+    sidecar(root, objects={"lora/*.safetensors": {"part_size": 50_000, "checksum": "NONE"}})
+    target = {"Bucket": "adapters", "Key": "lora/adapter_model.safetensors"}
+    found = s3.get_object_attributes(**target, ObjectAttributes=["ObjectParts", "Checksum"])
+    assert (found["ObjectParts"], found.get("Checksum")) == ({"TotalPartsCount": 5}, None)
+
+
+def test_an_etag_under_a_key_of_kms_says_nothing(s3: Any, root: Path) -> None:
+    sidecar(root, objects={"lora/*": {"encryption": "aws:kms"}})
+    head = s3.head_object(Bucket="adapters", Key="lora/adapter_model.safetensors")
+    assert (head["ServerSideEncryption"], MD5 in head["ETag"]) == ("aws:kms", False)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"checksum": {"algorithm": "SHA256", "type": "COMPOSITE"}},
+        {"checksum": {"algorithm": "SHA256", "type": "HALF"}},
+        {"checksum": "MD4"},
+        {"encryption": "rot13"},
+        {"part_sizes": [5, 0]},
+    ],
+)
+def test_settings_that_cannot_be(server: S3Server, s3: Any, root: Path, settings: dict[str, Any]) -> None:
+    sidecar(root, objects={"*": settings})
+    got = signed(server, "/adapters/lora/adapter_model.safetensors")
+    assert (got.status_code, "cannot read its settings" in got.text) == (500, True)
+
+
 def test_large_objects_are_not_hashed(root: Path) -> None:
     with running_s3(root, access_key=ACCESS, secret_key=SECRET, large_bytes=1000) as server:
         got = signed(server, "/adapters/lora/adapter_model.safetensors", region="us-east-1")
     assert got.headers["ETag"].endswith('-1"')
+    assert got.headers["x-amz-server-side-encryption"] == "aws:kms"  # so nobody takes the ETag for an MD5
     assert not [name for name in got.headers if name.startswith("x-amz-checksum")]
 
 
@@ -594,6 +655,8 @@ def test_multipart_upload(s3: Any, root: Path, tmp_path: Path) -> None:
     s3.upload_file(str(tmp_path / "big.bin"), "adapters", "big.bin")
     assert (root / "adapters" / "big.bin").read_bytes() == content
     assert s3.head_object(Bucket="adapters", Key="big.bin")["ETag"].endswith('-2"')
+    told = s3.head_object(Bucket="adapters", Key="big.bin", ChecksumMode="ENABLED")
+    assert (told["ChecksumType"], told["ChecksumCRC32"][-2:]) == ("COMPOSITE", "-2")  # what the client asked for
     s3.download_file("adapters", "big.bin", str(tmp_path / "back.bin"))
     assert (tmp_path / "back.bin").read_bytes() == content
     upload = s3.create_multipart_upload(Bucket="adapters", Key="gone.bin")["UploadId"]

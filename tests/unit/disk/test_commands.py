@@ -15,7 +15,6 @@ import pytest
 
 import disk.stage as disk_stage
 from api.jobs import SyncSpec
-from disk.checksums import Checker
 from disk.download import Pacing
 from disk.failures import DiskFailure, from_os_error, redact
 from disk.fetch import Fetcher, fetch
@@ -623,28 +622,6 @@ def test_secrets_are_cut_out(secret: str) -> None:
     assert "\n" not in shown
     for part in ("abcdefghijklmnop", "ABCDEFGHIJKLMNOP", "abc.def", "0123abcd", "password"):
         assert part not in shown
-
-
-def test_checksums() -> None:
-    import hashlib
-    import zlib
-
-    data = b"hello"
-    for announced in (
-        None,
-        f"sha256:{hashlib.sha256(data).hexdigest()}",
-        f"md5:{hashlib.md5(data).hexdigest()}",
-        f"crc32:{zlib.crc32(data):08x}",
-        "git-sha1:b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0",  # git hash-object of "hello"
-    ):
-        checker = Checker(announced, len(data))
-        checker.update(data)
-        assert checker.finish("f") == hashlib.sha256(data).hexdigest()
-    for announced in ("sha256:00", "md5:00", "crc32:00", "git-sha1:00"):
-        checker = Checker(announced, len(data))
-        checker.update(data)
-        assert reason_of(lambda checker=checker: checker.finish("f")) == "ChecksumMismatch"
-    assert reason_of(lambda: Checker("rot13:00", 1)) == "SourceResponseInvalid"
 
 
 def listing(*names: str) -> Listing:

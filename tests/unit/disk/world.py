@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from api.jobs import FetchSpec, JobResult, ReapSpec, StageSpec, SyncSpec
-from disk.checksums import StoredFile, content_digest
+from disk.checksums import Announced, StoredFile, content_digest
 from disk.download import Pacing
 from disk.failures import DiskFailure
 from disk.fs import Fs
@@ -96,14 +96,15 @@ class MemorySource:
         )
         return Listing(self.identity, "rev1", files)
 
-    def checksum_of(self, file: RemoteFile) -> str | None:
-        return file.checksum
+    def checksum_of(self, file: RemoteFile) -> Announced | None:
+        return Announced.parse(file.checksum)
 
     @contextmanager
     def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
         self.opened.append((file.name, offset))
         data = self.files[file.name]
-        yield OpenFile((data[at : at + self.piece] for at in range(offset, len(data), self.piece)), file.checksum)
+        pieces = (data[at : at + self.piece] for at in range(offset, len(data), self.piece))
+        yield OpenFile(pieces, self.checksum_of(file))
 
 
 def stage_spec(disk: Path, service: str, path: str, **changes: Any) -> StageSpec:
