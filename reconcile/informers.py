@@ -48,6 +48,7 @@ from reconcile.cache import IndexFunction, Trim
 from reconcile.caches.decide import artifact_names
 from reconcile.client import Client
 from reconcile.informer import Informer
+from reconcile.service.live import adapter_part
 from rules.world import by_age
 
 OURS = f"{LABEL_MANAGED_BY}={FIELD_OWNER}"
@@ -146,12 +147,15 @@ def _trim_pod(obj: Json) -> dict[str, Any]:
     )
     status = mapping(obj, "status")
     wanted = ("phase", "podIP", "conditions", "containerStatuses", "startTime")
-    return {
+    trimmed = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {key: metadata[key] for key in kept if key in metadata},
         "status": {key: status[key] for key in wanted if key in status},
     }
+    if isvc_of(obj) is not None:
+        trimmed["spec"] = adapter_part(obj)
+    return trimmed
 
 
 def _trim_node(obj: Json) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class Lease:
             log.warning("the lease could not be released; it runs out by itself", extra={"error": str(error)})
 
     async def _give_up(self, within: float) -> None:
-        """Replace our name in the lease, as last seen, by none. Raises: Conflict and the others of `reconcile.errors`."""
+        """Replace our name in the lease, as last seen, by none. Raises: those of `reconcile.errors`."""
         seen = self._seen
         if seen is None or seen.holder != self.identity:
             return

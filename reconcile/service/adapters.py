@@ -36,7 +36,16 @@ from api.view import (
 from reconcile.decision import Delete, EventNote, sooner
 from reconcile.jobs import JobState, retry_at
 from reconcile.objects import parse_timestamp, timestamp
-from reconcile.service.loading import NOT_LISTED, ON_DISK, ServerPod, any_older, judge_loading, may_list
+from reconcile.service.loading import (
+    NOT_LISTED,
+    ON_DISK,
+    Present,
+    ServerPod,
+    any_older,
+    as_served,
+    judge_loading,
+    may_list,
+)
 from reconcile.service.manifests import Staging, render_stage_job
 from reconcile.settings import ReconcileSettings
 from rules.resolve import ArtifactState, Unreadable
@@ -65,7 +74,8 @@ class Observed:
     """What the adapters of one service depend on.
 
     `findings`: adapter name → what is wrong with it. `claim`/`claim_uid`: the adapter disk, empty while there is none.
-    `synced`: the disk knows the present declared set. `configs`: adapter name → merged RuntimeConfig spec of its Jobs;
+    `synced`: the disk knows the present declared set. `mounted`: claim of the disk that the InferenceService mounts,
+    empty while it mounts none. `configs`: adapter name → merged RuntimeConfig spec of its Jobs;
     `config_problems`: adapter name → why that is not known (`Reason: message`).
     """
 
@@ -83,6 +93,7 @@ class Observed:
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by Job UID
     configs: Mapping[str, Json] = field(default_factory=dict)
     config_problems: Mapping[str, str] = field(default_factory=dict)
+    mounted: str = ""
     pull_secrets: tuple[Any, ...] = ()
     pods: tuple[ServerPod, ...] = ()  # ready ones
 
@@ -91,16 +102,26 @@ class Observed:
         """The service's adapter mode."""
         return adapter_mode(self.service)
 
+    @property
+    def moving(self) -> bool:
+        """Whether the servers use another disk than the present one: it was replaced, or is not known."""
+        return bool(self.mounted) and self.mounted != self.claim
+
 
 @dataclass(frozen=True, slots=True)
 class AdaptersDecision:
-    """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete."""
+    """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete.
+
+    `staging`: the declared entries as they stand on the present disk. `entries` differ from it while the servers use
+    another one: they say what is served.
+    """
 
     entries: tuple[dict[str, Any], ...] = ()
     create: tuple[dict[str, Any], ...] = ()
     delete: tuple[Delete, ...] = ()
     events: tuple[EventNote, ...] = ()
     recheck_after: timedelta | None = None
+    staging: tuple[dict[str, Any], ...] = ()
 
     @property
     def declared(self) -> tuple[dict[str, Any], ...]:
@@ -109,8 +130,8 @@ class AdaptersDecision:
 
     @property
     def all_on_disk(self) -> bool:
-        """Whether every declared adapter is on the disk."""
-        return all(entry["state"] in ON_DISK for entry in self.declared)
+        """Whether every declared adapter is on the present disk."""
+        return all(entry["state"] in ON_DISK for entry in self.staging)
 
 
 def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], rejected: frozenset[str]) -> list[str]:
@@ -158,16 +179,20 @@ class _Pass:
         seen = self.seen
         old = {name: entry for entry in items(seen.service, "status", "adapters") if (name := text(entry, "name"))}
         entries: list[dict[str, Any]] = []
+        staging: list[dict[str, Any]] = []
         wanted: set[str] = set()
         names: set[str] = set()
         for ref in adapter_refs(seen.service):
             if ref.name in names:
                 continue
             names.add(ref.name)
-            entry = self._entry(ref, old.get(ref.name, EMPTY))
+            before = old.get(ref.name, EMPTY)
+            entry = self._entry(ref, _on_present_disk(before))
             if key := entry.get("stageKey"):
                 wanted.add(key)
-            entries.append(self._observe(entry, old.get(ref.name, EMPTY)))
+            if entry["state"] != "Deleting":
+                staging.append(entry)
+            entries.append(self._observe(self._as_served(ref, entry, before), before))
         for name in sorted(old.keys() - names):
             leaving = self._leaving(old[name])
             if leaving is not None:
@@ -176,8 +201,34 @@ class _Pass:
             if job.key not in wanted and not job.terminating:
                 self._drop(job)
         return AdaptersDecision(
-            tuple(entries), tuple(self.create), tuple(self.delete), tuple(self.events), self.recheck
+            tuple(entries), tuple(self.create), tuple(self.delete), tuple(self.events), self.recheck, tuple(staging)
         )
+
+    def _as_served(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
+        """Say what is served while the servers use another disk than the one that the entry is about."""
+        if not self.seen.moving or not entry.get("adapterPath") or reason_of(entry) == HELD:
+            return entry
+        if entry["state"] not in _NOT_YET | ON_DISK or not self._was_served(ref, entry, before):
+            return entry
+        return as_served(entry, before, self.seen.pods)
+
+    def _was_served(self, ref: AdapterRef, entry: Json, before: Json) -> bool:
+        """Whether it is this adapter that servers may list by its name, and not one that had the name before."""
+        if not before:  # the status was lost: who lists the name serves it
+            return True
+        if before.get("state") not in ON_DISK and "loadedReplicas" not in before:
+            return False
+        known = [entry.get("stageKey")]
+        artifact = self.seen.artifacts.get(ref.name)
+        recorded = text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
+        if artifact is None or isinstance(artifact, Unreadable):
+            return True
+        if recorded is not None:
+            known.append(self._key(artifact, entry["adapterPath"], recorded))
+        return before.get("stageKey") in known
+
+    def _key(self, artifact: Json, path: str, claim_uid: str) -> str:
+        return stage_key(uid_of(artifact), source_uri(artifact), uid_of(self.seen.service), path, claim_uid)
 
     def _drop(self, job: JobState) -> None:
         deletion = Delete(JOB, namespace_of(self.seen.service), job.name, job.uid)
@@ -215,7 +266,8 @@ class _Pass:
 
     def _missing(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
         if self._other_disk():
-            return {"name": ref.name, "state": "Pending", "lastError": NOT_FOUND}
+            where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
+            return {"name": ref.name, **where, "state": "Pending", "lastError": NOT_FOUND}
         if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
             return dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
@@ -233,7 +285,7 @@ class _Pass:
         seen = self.seen
         path = adapter_path(artifact)
         entry: dict[str, Any] = {"name": ref.name, "adapterPath": path, "modelId": model_id(artifact)}
-        key = stage_key(uid_of(artifact), source_uri(artifact), uid_of(seen.service), path, seen.claim_uid)
+        key = self._key(artifact, path, seen.claim_uid)
         if not seen.claim_uid:  # the disk is not known now: what is known of the last one stays
             return dict(old) | entry if old.get("stageKey") else entry
         if old.get("stageKey") == key and old.get("state") != "Deleting":
@@ -279,6 +331,7 @@ class _Pass:
         judged, recheck = judge_loading(
             _without(entry, "lastError", "progress", "nextRetryTime"),
             seen.pods,
+            Present(seen.claim, seen.max_rank),
             now=seen.now,
             refresh=seen.settings.refresh_interval,
             namespace=namespace_of(seen.service),
@@ -424,7 +477,7 @@ class _Pass:
         """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
         seen = self.seen
         path = text(old, "adapterPath")
-        tried = old.get("digest") or integer(old, "attempts") or old.get("state") == "Deleting"
+        tried = old.get("digest") or integer(old, "attempts") or old.get("state") in ON_DISK | {"Deleting"}
         if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
@@ -459,6 +512,16 @@ class _Pass:
             )
             self.events.append(note)
         return {key: value for key, value in stamped.items() if value is not None}
+
+
+_NOT_YET = frozenset({"Pending", "Downloading"})
+
+
+def _on_present_disk(entry: Json) -> Json:
+    """Return a stored entry as it is about the present disk: what is served from another has no digest here."""
+    if entry.get("state") in ON_DISK and not entry.get("digest"):
+        return _without(entry, "loadedReplicas") | {"state": "Pending"}
+    return entry
 
 
 def _without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -58,6 +58,7 @@ from reconcile.poll import Poller, Question
 from reconcile.service.adapters import ServerPod
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import Observed, decide
+from reconcile.service.live import mounted_by
 from reconcile.service.manifests import PORT
 from reconcile.service.plan import make_plan
 from reconcile.shell import ApplyRefusedError
@@ -241,7 +242,8 @@ class ServiceController:
         }
         self._servers.want(key, questions)
         return tuple(
-            ServerPod(name_of(pod), parse_timestamp(since), self._servers.answer(uid_of(pod))) for pod, since in ready
+            ServerPod(name_of(pod), parse_timestamp(since), self._servers.answer(uid_of(pod)), *mounted_by(pod))
+            for pod, since in ready
         )
 
     def _interval(self, service: Json) -> float:

@@ -14,6 +14,7 @@ from reconcile.objects import merge_env, without_nulls
 from reconcile.service import adapters as adapter_life
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
 from reconcile.service.cache import cache_origin, decide_cache
+from reconcile.service.live import live_wiring
 from reconcile.service.observed import ADAPTER_CONFIG_REASONS, Observed
 from reconcile.service.report import (
     adapters_condition,
@@ -61,7 +62,7 @@ def decide(seen: Observed) -> Decision:
 def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
     if not adapter_refs(seen.service) and not items(seen.service, "status", "adapters") and not seen.stage_jobs:
         return AdaptersDecision()
-    configs = _job_configs(seen)
+    configs, wiring = _job_configs(seen), live_wiring(seen.live)
     decided = decide_adapters(
         adapter_life.Observed(
             service=seen.service,
@@ -73,6 +74,7 @@ def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
             claim=disk.claim,
             claim_uid=disk.claim_uid,
             synced=disk.synced,
+            mounted=wiring.claim if wiring is not None else "",
             max_rank=ceiling_in_force(seen),
             stage_jobs=seen.stage_jobs,
             progress=seen.progress,

@@ -6,6 +6,7 @@ Source: contract, section 7 ("Adapter wiring") and KServe's own way to change wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
 from api.view import AdapterMode, Json, dig, items, mapping, text
@@ -71,6 +72,27 @@ def live_wiring(isvc: Json | None) -> AdapterWiring | None:
         return None
     mode: AdapterMode = "dynamic" if env.get("AIM_ADAPTER_MODE") == "dynamic" else "static"
     return AdapterWiring(claim, mode, int(rank))
+
+
+def mounted_by(pod: Json) -> tuple[str | None, int | None]:
+    """Return the adapter disk's claim that a predictor pod mounts ("" for none) and its ceiling; None: not known."""
+    if "spec" not in pod:
+        return None, None
+    claim = next((text(v, "persistentVolumeClaim", "claimName") for v in _adapter_volumes(pod)), "")
+    env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))
+    rank = next((text(entry, "value") for entry in env if dig(entry, "name") == _MAX_RANK), None)
+    return claim, int(rank) if rank is not None and rank.isdecimal() else None
+
+
+def adapter_part(pod: Json) -> dict[str, Any]:
+    """Return of a pod's spec what `mounted_by` reads."""
+    env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))
+    rank = [entry for entry in env if dig(entry, "name") == _MAX_RANK]
+    return {"volumes": _adapter_volumes(pod), "containers": [{"env": rank}] if rank else []}
+
+
+def _adapter_volumes(pod: Json) -> list[Any]:
+    return [volume for volume in items(pod, "spec", "volumes") if dig(volume, "name") == ADAPTER_VOLUME]
 
 
 def live_config_map(isvc: Json | None) -> str | None:

@@ -20,11 +20,21 @@ _MISSED_INTERVALS = 3  # refresh intervals after which a server that does not li
 
 @dataclass(frozen=True, slots=True)
 class ServerPod:
-    """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked."""
+    """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked.
+
+    `claim` and `max_rank`: the adapter disk that it mounts ("" for none) and the ceiling it was started with, None
+    where that is not known.
+    """
 
     name: str
     ready_since: datetime | None
     listed: frozenset[str] | None = None
+    claim: str | None = None
+    max_rank: int | None = None
+
+    def runs_on(self, claim: str, max_rank: int | None) -> bool:
+        """Whether the pod has this disk and this ceiling, as far as is known; the others are about to be replaced."""
+        return self.claim in (None, claim) and (self.max_rank is None or max_rank in (None, self.max_rank))
 
 
 def may_list(pods: Sequence[ServerPod], path: object) -> bool:
@@ -37,8 +47,22 @@ def any_older(pods: Sequence[ServerPod], moment: datetime | None) -> bool:
     return any(pod.ready_since is None or moment is None or pod.ready_since < moment for pod in pods)
 
 
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a pod must run on to be asked why it does not list an adapter: claim of the disk and rank ceiling."""
+
+    claim: str
+    max_rank: int | None
+
+
 def judge_loading(
-    entry: dict[str, Any], pods: Sequence[ServerPod], *, now: datetime, refresh: timedelta, namespace: str
+    entry: dict[str, Any],
+    pods: Sequence[ServerPod],
+    present: Present,
+    *,
+    now: datetime,
+    refresh: timedelta,
+    namespace: str,
 ) -> tuple[dict[str, Any], timedelta | None]:
     """Return the entry of a staged adapter as the ready servers list it, and when to look again."""
     path = entry["adapterPath"]
@@ -50,12 +74,30 @@ def judge_loading(
     entry = entry | {"loadedReplicas": listing}
     if listing == len(pods):
         return entry | {"state": "Loaded"}, None
-    refusing, recheck = _refusing_pod(entry, pods, path, now=now, patience=_MISSED_INTERVALS * refresh)
+    able = [pod for pod in pods if pod.runs_on(present.claim, present.max_rank)]
+    refusing, recheck = _refusing_pod(entry, able, path, now=now, patience=_MISSED_INTERVALS * refresh)
     if refusing is None:
         return entry | {"state": "Downloaded"}, recheck
     logs = f"kubectl logs -n {namespace} {refusing}"
     message = f"pod {refusing} is ready and does not list it; see {logs} (images before 0.13 load no adapters)"
     return entry | {"state": "LoadRejected", "lastError": f"{NOT_LISTED}: {message}"}, recheck
+
+
+def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) -> dict[str, Any]:
+    """Return the entry of an adapter as pods serve it that do not use the present disk (yet).
+
+    `before`: what the status said; it stands where a pod was not asked yet.
+    """
+    if entry["state"] == "LoadRejected":
+        return entry
+    if any(pod.listed is None for pod in pods):
+        said = {key: before[key] for key in ("state", "loadedReplicas") if key in before}
+        return entry | said if before.get("state") in ON_DISK else entry
+    listing = sum(1 for pod in pods if pod.listed is not None and entry["adapterPath"] in pod.listed)
+    if listing:
+        return entry | {"state": "Loaded" if listing == len(pods) else "Downloaded", "loadedReplicas": listing}
+    entry = entry | {"loadedReplicas": 0}
+    return entry | {"state": "Downloaded"} if entry["state"] in ON_DISK else entry
 
 
 def _without_replicas(entry: dict[str, Any]) -> dict[str, Any]:

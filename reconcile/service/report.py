@@ -31,7 +31,7 @@ from reconcile.service.cache import CacheView
 from reconcile.service.manifests import cache_kind, replicas_of
 from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan
-from reconcile.service.serving import Applied, Gate, ceiling_in_force, no_disk, provisioning, rolled_out
+from reconcile.service.serving import Applied, Gate, ceiling_in_force, moving, no_disk, provisioning, rolled_out
 from reconcile.service.subtree import Disk
 from rules.resolve import Reference, Resolved
 
@@ -70,11 +70,12 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
     if seen.adapter_errors:
         message = "; ".join(str(error) for error in seen.adapter_errors)
         return Condition("Adapters", "False", "AdapterConfigInvalid", message)
+    kept = moving(seen, disk, adapters)
     if not disk.claim_uid:
-        return Condition("Adapters", "False", "ParentLacksAdapterDisk", no_disk(seen))
+        return Condition("Adapters", "False", "ParentLacksAdapterDisk", _joined(no_disk(seen), kept))
     if not disk.ready:
-        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", provisioning(disk))
-    words = [describe(adapters.entries)]
+        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", _joined(provisioning(disk), kept))
+    words = [describe(adapters.entries), kept]
     if not disk.synced:
         words.append("the directory on the disk is being brought to the declared set")
         words.append(disk.problem)

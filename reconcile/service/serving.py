@@ -21,7 +21,7 @@ from api.view import (
 )
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
-from reconcile.service.adapters import AdaptersDecision, describe
+from reconcile.service.adapters import ON_DISK, AdaptersDecision, describe
 from reconcile.service.cache import CacheView, storage_problem
 from reconcile.service.inference_service import cache_mounts, render_inference_service
 from reconcile.service.live import (
@@ -89,7 +89,7 @@ def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gat
     if not disk.ready:
         return Gate("AdapterSubtreeProvisioning", provisioning(disk))
     if adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
-        return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.declared)}")
+        return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.staging)}")
     if seen.ceiling.value is None:
         return Gate("AdaptersStaging", "the rank ceiling is not known yet")
     return Gate()
@@ -106,6 +106,18 @@ def no_disk(seen: Observed) -> str:
         words = f'claim "{seen.disk_claim_name}" of base artifact "{name_of(seen.base)}" is not there'
     problem = storage_problem(seen.base)
     return f"{words}: {problem}" if problem else words
+
+
+def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
+    """Say which disk the pods use while that is not the present one, and what the present one still lacks."""
+    kept = live_wiring(seen.live)
+    if kept is None or kept.claim == disk.claim or not uses_adapters(seen.service):
+        return ""
+    words = f'the pods keep claim "{kept.claim}"'
+    if not disk.claim:
+        return words
+    missing = ", ".join(f"{e['name']} is {e['state']}" for e in adapters.staging if e["state"] not in ON_DISK)
+    return f'{words} until claim "{disk.claim}" holds all adapters' + (f" ({missing} there)" if missing else "")
 
 
 def provisioning(disk: Disk) -> str:
@@ -171,7 +183,7 @@ def _adapters_held(
         return False
     if adapter_mode(seen.service) == "static":
         return not adapters.all_on_disk
-    return any(_on_its_way(entry) for entry in adapters.declared)
+    return any(_on_its_way(entry) for entry in adapters.staging)
 
 
 def _on_its_way(entry: Json) -> bool:
@@ -244,7 +256,8 @@ def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
     pods = integer(seen.deployment, "status", "replicas") or 0
     rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
     why = f" ({seen.ceiling.origin})" if rank and seen.ceiling.origin else ""
-    message = f"{pods} pods are replaced: {', '.join(causes)}{why}"
+    whom = ("no pod runs yet", "1 pod is replaced")[pods] if pods < 2 else f"{pods} pods are replaced"
+    message = f"{whom}: {', '.join(causes)}{why}"
     return EventNote("Normal", "AdapterMaxRankChanged" if rank else "PredictorChanged", message)
 
 

@@ -90,6 +90,9 @@ class Life:
         found = condition(self.chat, kind)
         return found["status"], found["reason"]
 
+    def message(self, kind: str) -> str:
+        return str(condition(self.chat, kind).get("message", ""))
+
     def jobs(self, role: str) -> list[dict[str, Any]]:
         return [job for job in self.store.all(JOB) if job["metadata"]["labels"][LABEL_ROLE] == role]
 

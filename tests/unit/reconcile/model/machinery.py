@@ -238,7 +238,13 @@ class Machinery:
     def server_pods(self, isvc: Json | None, *, asked: bool = True) -> tuple[ServerPod, ...]:
         pods = self.pods.get(uid_of(isvc), []) if isvc is not None else []
         return tuple(
-            ServerPod(pod.name, pod.ready_since, pod.loaded | {"base"} if asked else None)
+            ServerPod(
+                pod.name,
+                pod.ready_since,
+                pod.loaded | {"base"} if asked else None,
+                claim=pod.template["claims"].get("adapter-disk", ""),
+                max_rank=int(pod.template["env"].get("AIM_ADAPTER_MAX_RANK", "0")) or None,
+            )
             for pod in pods
             if pod.ready_since is not None
         )

@@ -111,7 +111,7 @@ def _reasons(before: Json, after: Json) -> set[str]:
 
 
 def check_nothing_false(walk: Walk) -> None:
-    """What the stored status calls staged is there, at every moment (as long as its disk is)."""
+    """What the stored status calls staged is there, at every moment: on its disk, or in what the pods still serve."""
     for service in walk.store.all(AIM_SERVICE):
         declared = {ref.name for ref in adapter_refs(service)}
         for entry in items(service, "status", "adapters"):
@@ -120,6 +120,10 @@ def check_nothing_false(walk: Walk) -> None:
 
 
 def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
+    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+    pods = walk.machinery.pods.get(uid_of(isvc), [])
+    if any(entry["adapterPath"] in pod.loaded for pod in pods):
+        return True
     disk = walk.machinery.disks.get(service["status"].get("adapterDiskPersistentVolumeClaimUid", ""))
     if disk is None:
         return True  # the disk went with its base

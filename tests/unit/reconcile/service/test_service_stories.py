@@ -78,8 +78,7 @@ def test_a_static_list_that_changed_all_the_same_is_followed_on_the_disk_alone()
     assert pods_of(life) == pods
     assert life.entry("c")["lastError"].startswith("RestartRequired: ")
     assert life.state("b") == "Deleting"
-    message = next(c["message"] for c in life.status["conditions"] if c["type"] == "Adapters")
-    assert "restarted" in message
+    assert "restarted" in life.message("Adapters")
     for pod_list in life.machinery.pods.values():
         pod_list.clear()
     life.machinery.now += timedelta(minutes=1)
@@ -99,16 +98,26 @@ def test_a_base_that_was_deleted_gets_its_successor_and_the_pods_keep_the_old_un
     assert uid_of(successor) != uid_of(base)
     assert life.isvc == old_isvc
     assert life.condition("Ready") == ("True", "Serving")
-    assert life.state("a") == "Pending"  # on the new disk; the pods still serve it from the old
+    assert (life.state("a"), life.entry("a")["loadedReplicas"]) == ("Loaded", 1)  # by the pods, from the old disk
+    assert life.condition("Adapters") == ("False", "AdapterSubtreeProvisioning")
     seen: list[tuple[bool, bool]] = []
+    words: list[str] = []
     for _ in range(12):
         for job in life.machinery.waiting_jobs():
             life.machinery.run(job, "ok")
         life.passes()
         caches, wiring = live_cache_mounts(life.isvc), live_wiring(life.isvc)
         assert wiring is not None
+        assert life.state("a") == "Loaded" if pods_of(life) == pods else life.state("a") in ("Loaded", "Downloaded")
+        words.append(life.message("Adapters"))
         seen.append((caches == live_cache_mounts(old_isvc), wiring == live_wiring(old_isvc)))
         life.machinery.tick()
+    assert not [event for event in life.cluster.events if "Loaded → " in event and "Downloaded" not in event]
+    old_wiring, new_wiring = live_wiring(old_isvc), live_wiring(life.isvc)
+    assert old_wiring is not None
+    assert new_wiring is not None
+    keeps = f'the pods keep claim "{old_wiring.claim}" until claim "{new_wiring.claim}" holds all adapters'
+    assert f"{keeps} (a is Pending there)" in words
     assert seen[0] == (True, True)
     assert seen[-1] == (False, False)
     assert (True, False) not in seen  # one roll takes over both
@@ -272,8 +281,7 @@ def test_a_failed_sync_is_tried_again_and_told() -> None:
     life.passes()
     life.run_jobs(ROLE_SUBTREE_SYNC, "fail")
     life.passes()
-    message = next(c["message"] for c in life.status["conditions"] if c["type"] == "Adapters")
-    assert "SourceTimeout" in message
+    assert "SourceTimeout" in life.message("Adapters")
     assert life.writes_of() == []
     life.machinery.now += timedelta(minutes=1)
     life.passes()
@@ -409,3 +417,66 @@ def test_templates(
 def _condition(decision: Decision, kind: str) -> tuple[str, str]:
     entry = next(entry for entry in decision.status["conditions"] if entry["type"] == kind)
     return entry["status"], entry["reason"]
+
+
+def moving(life: Life) -> None:
+    """Replace the base under a running service and let its new disk come to exist."""
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, name_of(base))
+    life.passes()
+
+
+def test_while_the_disk_moves_the_status_says_what_the_pods_serve() -> None:
+    life = served("dynamic", "a", "b")
+    moving(life)
+    life.adapter("late")
+    life.adapter("b", uri="hf://acme/other", content="sha256:other")  # made anew: what is served is not it
+    life.edit(adapters=["a", "b", "late"])
+    life.passes()
+    assert (life.state("a"), life.state("b"), life.state("late")) == ("Loaded", "Pending", "Pending")
+    life.store.set_status(AIM_SERVICE, "chat", {})
+    life.passes()
+    assert life.state("a") == "Loaded"
+    life.store.delete(AIM_ARTIFACT, "a")
+    life.passes()
+    assert (life.state("a"), life.entry("a")["lastError"]) == ("Loaded", "AdapterArtifactNotFound")
+    life.edit(adapters=["b", "late"])
+    life.passes()
+    assert life.state("a") == "Deleting"  # the pods still serve it
+    life.settle()
+    assert (life.state("a"), life.state("b"), life.state("late")) == (None, "Loaded", "Loaded")
+    assert life.status["status"] == "Running"
+
+
+def test_pods_that_are_about_to_be_replaced_reject_nothing() -> None:
+    life = served("dynamic", "a")
+    moving(life)
+    life.adapter("late")
+    life.edit(adapters=["a", "late"])
+    for _ in range(4):
+        for job in life.machinery.waiting_jobs():
+            life.machinery.run(job, "ok")
+        life.passes()
+    assert live_wiring(life.isvc).claim == life.status["adapterDiskPersistentVolumeClaim"]  # type: ignore[union-attr]
+    life.machinery.now += timedelta(minutes=30)  # a slow roll: the pod before still serves
+    life.passes()
+    assert (life.state("a"), life.state("late")) == ("Loaded", "Downloaded")
+    life.settle()
+    assert (life.state("a"), life.state("late")) == ("Loaded", "Loaded")
+
+
+def test_an_event_does_not_count_pods_that_are_not_there() -> None:
+    life = Life()
+    life.service()
+    for _ in range(6):
+        life.run_jobs("model-fetch")
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        life.passes()
+    assert life.isvc is not None
+    life.edit(env=[{"name": "X", "value": "1"}])
+    life.passes()
+    assert any(event.endswith("PredictorChanged: no pod runs yet: env X") for event in life.cluster.events)
+    life.settle()
+    life.edit(env=[{"name": "X", "value": "2"}])
+    life.passes()
+    assert any(event.endswith("PredictorChanged: 1 pod is replaced: env X") for event in life.cluster.events)
