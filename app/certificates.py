@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from certs.mounted import MountedCertificate
 from certs.serve import ServingCertificate
 from certs.store import Lives, SelfManaged, Unavailable
 from reconcile.client import Client
-from reconcile.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from reconcile.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,8 @@ class CertificateCluster:
                 {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}
                 for index in range(len(_hooks(found)))
             ]
-            await self._client.patch_json(kind, None, name, [version, *writes])
+            with contextlib.suppress(Conflict, Invalid, NotFound):  # a failed test of the version is Invalid
+                await self._client.patch_json(kind, None, name, [version, *writes])
 
     async def fetch_names(self) -> frozenset[str]:
         """Return the names under which the API server may call us: the Service's, its addresses, those by setting."""

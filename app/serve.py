@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 from app.certificates import certificates
+from app.console import with_console
 from app.health import Check, Handshake, flag_check, health_app
 from app.metrics_auth import TokenGate, guard_by_token
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
 _HEALTH_BOUNDS = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+_QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
+_DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
 _GC_THRESHOLDS = (20_000, 20, 50)
 _FREEZE_SECONDS = 0.2  # while caches are filled
 _REFREEZE_SECONDS = 900.0
@@ -128,6 +131,8 @@ class _Process:
         self._admission = self._make_admission()
         self._watchdog = Watchdog()
         health = health_app(self._checks(), metrics=not settings.metrics_auth)
+        if self._wiring.console is not None:
+            health = with_console(health, self._wiring.console)
         self._servers = [
             LoopServer("health", health, self._bind(settings.health_port), _HEALTH_BOUNDS),
             *([self._admission] if self._admission is not None else []),
@@ -162,11 +167,28 @@ class _Process:
         log.info("ending", extra={"drain": self._settings.drain.total_seconds()})
         if self._admission is not None:
             self._admission.drain()
+        if self._wiring.console is not None:
+            self._wiring.console.close()
         self._engine.stop()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hand_over(controllers))
             if self._admission is not None:
-                group.create_task(asyncio.sleep(self._settings.drain.total_seconds()))
+                group.create_task(self._serve_on(self._admission))
+
+    async def _serve_on(self, admission: LoopServer) -> None:
+        """Answer reviews while the endpoint is withdrawn: for `drain`, and longer while some still come.
+
+        They tell that callers have not heard of the end yet. Bounded by a part of the whole time to end.
+        """
+        drain, grace = self._settings.drain.total_seconds(), self._settings.shutdown_grace.total_seconds()
+        window = min(_QUIET_SECONDS, drain)
+        await asyncio.sleep(drain - window)
+        for _ in range(1 + int(max(0.0, grace * _DRAIN_SHARE - drain))):
+            answered = admission.answered
+            await asyncio.sleep(window)
+            if admission.answered == answered:
+                return
+        log.warning("reviews still come: the endpoint was not withdrawn in time")
 
     async def _hand_over(self, controllers: asyncio.Task[None]) -> None:
         """Let passes end while the lease is still renewed, tell the last events, then give the lease up."""

@@ -86,6 +86,10 @@ class DirectCycle:
         cycle.on_response()
         return True
 
+    def abort(self) -> None:
+        """Cut the connection, what is not sent yet included."""
+        self._cycle.transport.abort()
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with an end to patience: a request that does not arrive in time costs its connection."""
@@ -232,6 +236,11 @@ class LoopServer(uvicorn.Server):
             self.server_state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), 1.0)
+
+    @property
+    def answered(self) -> int:
+        """Requests answered so far."""
+        return self.server_state.total_requests
 
     def drain(self) -> None:
         """From now on each answer is the last one of its connection."""

@@ -8,6 +8,7 @@ import os
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -244,6 +245,19 @@ async def test_the_end_is_in_good_order(world: World) -> None:
             assert await process.review(world) == (200, "reviewed")
         async with running(world, server) as other:
             await until(lambda: other.process._lease.is_held, 2)
+
+
+async def test_it_serves_on_while_reviews_still_come(world: World) -> None:
+    """An endpoint that is withdrawn late: whoever still calls is answered, for longer than `drain`."""
+    async with serve(world.api) as server, running(world, server, drain="1s", shutdown_grace="10s") as process:
+        await ready(process)
+        begun = time.monotonic()
+        process.stop.asked.set()
+        while time.monotonic() - begun < 2.5:
+            assert await process.review(world) == (200, "reviewed")
+            await asyncio.sleep(0.05)
+        assert not process.task.done()
+        assert await asyncio.wait_for(process.task, 3) == 0
 
 
 async def test_two_replicas_share_certificates_and_one_leads(world: World) -> None:
