@@ -11,13 +11,13 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from api.kinds import Kind
-from api.view import Json, mapping, name_of, namespace_of
+from api.view import Json, items, mapping, name_of, namespace_of
 from reconcile.client import Client
 from reconcile.decision import Decision, Delete, EventNote
 from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
 from reconcile.informer import Informer
 from reconcile.meters import JobMeter
-from reconcile.objects import agrees, merge_patch
+from reconcile.objects import agrees, merge_patch, owned_by
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +114,34 @@ class Shell:
             informer.observe_write(stored)
 
     async def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
-        if agrees(kind, self._live(kind, wanted), wanted):
+        """Apply where that changes something, over no other version than the one that is known.
+
+        A write that comes late (its sender was paused, another process leads by now) meets another version and is
+        refused with a Conflict, and so is one that would make again what somebody deleted, or make what is there.
+        """
+        live = self._live(kind, wanted)
+        if agrees(kind, live, wanted):
             return False
-        self._observed(kind, await self._client.apply(kind, dict(wanted)))
+        try:
+            self._observed(kind, await self._client.apply(kind, _fenced(wanted, live)))
+        except Conflict:
+            if live is not None or not await self._is_there(kind, wanted):
+                raise
         return True
+
+    async def _is_there(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
+        """Take in an object that our informer did not show: it is behind, or the object lost the label it selects by.
+
+        Returns whether the object is as wanted. Raises: ApplyRefusedError when it is somebody else's.
+        """
+        found = await self._client.find(kind, namespace_of(wanted) if kind.namespaced else None, name_of(wanted))
+        if found is None:
+            return False
+        owners = items(wanted, "metadata", "ownerReferences")
+        if owners and not any(owned_by(found, {"metadata": owner}) for owner in owners):
+            raise ApplyRefusedError(kind, name_of(wanted), f'{kind.kind} "{name_of(wanted)}" belongs to another owner')
+        self._observed(kind, found)
+        return agrees(kind, found, wanted)
 
     async def create(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
         """Create an object unless it exists; one that exists is left as it is. Returns whether it was created."""
@@ -137,6 +161,20 @@ class Shell:
         body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}
         namespace = namespace_of(obj) if kind.namespaced else None
         self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body))
+
+
+_ABSENT = "1"  # no object has it: the API server refuses it where the object exists, and heeds it nowhere else
+
+
+def _fenced(wanted: Mapping[str, Any], live: Json | None) -> dict[str, Any]:
+    """Return an object to apply over exactly the live version, or only where there is none.
+
+    Source: Kubernetes, server-side apply: a resourceVersion is compared with that of an object that exists, and a uid
+    refuses to make one that does not.
+    """
+    known = mapping(live, "metadata")
+    fence = {key: known[key] for key in ("resourceVersion", "uid") if key in known} or {"resourceVersion": _ABSENT}
+    return {**wanted, "metadata": {**wanted["metadata"], **fence}}
 
 
 def _after(first: Decision, later: Decision) -> Decision:

@@ -15,12 +15,12 @@ from bench.reconcile.surroundings import base_and_profile, service
 from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
-from reconcile.errors import Invalid
+from reconcile.errors import Conflict, Invalid
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.poll import Poller
 from reconcile.service.controller import ServiceController
 from reconcile.settings import ReconcileSettings
-from reconcile.shell import Shell
+from reconcile.shell import ApplyRefusedError, Shell
 
 PLACE = "team"
 READY = {"status": "Ready", "persistentVolumeClaim": "llama-cache"}
@@ -34,6 +34,7 @@ class Server:
         self.statuses: list[dict[str, Any]] = []
         self.version = 0
         self.refuse: Kind | None = None
+        self.behind: dict[tuple[Kind, str], dict[str, Any]] = {}  # what is stored and no informer shows
         self.informers = make_informers(cast("Client", self))
         for informer in self.informers.values():
             informer.synced.set()
@@ -56,7 +57,19 @@ class Server:
         self.calls.append(f"apply {kind.plural}")
         if kind == self.refuse:
             raise Invalid(422, "Invalid", "spec.predictor: no")
+        there, fence = self.behind.get((kind, name_of(obj))) or self._cached(kind, obj), obj["metadata"]
+        if there is not None and fence["resourceVersion"] != there["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        if there is None and "uid" in fence:
+            raise Conflict(409, "Conflict", "uid mismatch")
         return self.stored(kind, obj)
+
+    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
+        self.calls.append(f"get {kind.plural}")
+        return self.behind.get((kind, name))
+
+    def _cached(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any] | None:
+        return self.informers[kind].get(obj["metadata"]["namespace"], name_of(obj))
 
     async def patch_status(self, kind: Kind, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(f"patch {kind.plural}")
@@ -152,3 +165,65 @@ async def test_an_object_is_deleted_once_however_many_passes_want_it_gone() -> N
         decision = Decision(delete=(Delete(JOB, PLACE, "stage", uid),))
         await scene.shell.carry_out(AIM_SERVICE, scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0)), decision)
     assert scene.server.calls == ["delete jobs stage one", "delete jobs stage two"]
+
+
+# -- writes that come late ------------------------------------------------------------------------------------------
+
+OWNED = {"uid": "service-uid", "kind": "AIMService", "name": "chat"}
+
+
+def isvc(replicas: int, owner: dict[str, str] = OWNED) -> dict[str, Any]:
+    metadata = {"name": "chat", "namespace": PLACE, "labels": {}, "ownerReferences": [owner]}
+    container = {"name": "kserve-container", "env": [], "resources": {}}
+    return {"metadata": metadata, "spec": {"predictor": {"minReplicas": replicas, "containers": [container]}}}
+
+
+async def apply(scene: Scene, wanted: dict[str, Any]) -> None:
+    decision = Decision(apply=((INFERENCE_SERVICE, wanted),))
+    await scene.shell.carry_out(AIM_SERVICE, scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0)), decision)
+
+
+async def test_an_apply_lands_on_the_version_that_was_known_and_on_no_other() -> None:
+    scene = Scene(projected=False)
+    scene.server.add(INFERENCE_SERVICE, isvc(1))
+    changed = scene.server.stored(INFERENCE_SERVICE, isvc(2))
+    scene.server.behind[INFERENCE_SERVICE, "chat"] = changed
+    with pytest.raises(Conflict):
+        await apply(scene, isvc(3))
+    assert scene.server.calls == ["apply inferenceservices"]
+    scene.server.behind.clear()
+    await apply(scene, isvc(3))
+
+
+async def test_what_somebody_deleted_is_not_made_again_by_a_late_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(projected=False)
+    scene.server.add(INFERENCE_SERVICE, isvc(1))
+    monkeypatch.setattr(scene.server, "_cached", lambda kind, obj: None)  # the server has none any more
+    with pytest.raises(Conflict):
+        await apply(scene, isvc(3))
+
+
+async def test_a_late_creation_changes_nothing_that_is_there() -> None:
+    scene = Scene(projected=False)
+    scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, isvc(2))
+    with pytest.raises(Conflict):
+        await apply(scene, isvc(1))
+    assert scene.server.calls == ["apply inferenceservices", "get inferenceservices"]
+    known = scene.server.informers[INFERENCE_SERVICE].get(PLACE, "chat")
+    assert known is not None
+    assert known["spec"]["predictor"]["minReplicas"] == 2  # the next pass starts from what is there
+
+
+async def test_what_another_made_just_as_wanted_is_no_trouble() -> None:
+    scene = Scene(projected=False)
+    scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, isvc(1))
+    await apply(scene, isvc(1))
+
+
+async def test_an_object_of_another_owner_is_left_alone_though_no_informer_shows_it() -> None:
+    scene = Scene(projected=False)
+    theirs = isvc(2, {"uid": "other", "kind": "AIMService", "name": "other"})
+    scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, theirs)
+    with pytest.raises(ApplyRefusedError, match="belongs to another owner"):
+        await apply(scene, isvc(1))
+    assert scene.server.informers[INFERENCE_SERVICE].get(PLACE, "chat") is None
