@@ -1,6 +1,7 @@
 """The release at work, with pods and live services: its rights, an upgrade, a drain.
 
-Least privilege is shown by the API server's own audit log: each granted rule is used, and none is missed.
+Least privilege is shown by the API server's own audit log: each granted rule is used, and none is missed. The served
+namespace enforces the Pod Security level `restricted`, so that every Job and model server here passes it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 TINY = next(model for model in BASE_MODELS if model.model_id == "acme/tiny-llama")
 OTHER = next(model for model in BASE_MODELS if model.model_id != TINY.model_id)
 PROFILE = {"name": "tiny-mi300x"}
+LEVEL = "pod-security.kubernetes.io/enforce"
 BASE_URI = f"hf://{TINY.model_id}"
 
 # Rights that this module's work does not come to, each with what would.
@@ -53,8 +55,10 @@ Right = tuple[str, str, str]  # API group, resource (with subresource), verb
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """A whole cluster with an audit log: it shadows the session's bare control plane."""
-    periods = {"reaperPeriod": "10s", "scratchGuard": "0s", "refreshInterval": "5s", "retryBase": "1s"}
-    with running(tmp_path_factory.mktemp("rights") / "cluster", periods, bare=False) as plane:
+    settings = {"reaperPeriod": "10s", "scratchGuard": "0s", "refreshInterval": "5s", "retryBase": "1s"}
+    settings["securityProfile"] = "restricted"
+    with running(tmp_path_factory.mktemp("rights") / "cluster", settings, bare=False) as plane:
+        plane.kubectl("label", "namespace", "default", f"{LEVEL}=restricted")
         yield plane
 
 
@@ -174,6 +178,22 @@ def granted(plane: Plane) -> list[tuple[str, Json]]:
     shown = plane.kubectl("get", "roles,clusterroles", "-A", "-l", selector, "-o", "yaml").stdout
     roles = yaml.safe_load(shown)["items"]
     return [(f"{role['kind']} {role['metadata']['name']}", rule) for role in roles for rule in role["rules"]]
+
+
+def test_every_pod_passes_the_restricted_level(plane: Plane, worked: list[Json]) -> None:
+    """Jobs of every role and a model server came to be in a namespace that enforces it; a looser pod does not."""
+    jobs = [
+        event["objectRef"]["name"]
+        for event in worked
+        if event["verb"] == "create" and (event.get("objectRef") or {}).get("resource") == "jobs"
+    ]
+    for role in ("fetch", "sync", "stage", "reaper"):
+        assert any(f"-{role}-" in name for name in jobs), f"no {role} in {jobs}"
+    assert predictors(plane)
+    assert "violates PodSecurity" not in plane.kubectl("get", "events", "-A", "-o", "yaml").stdout
+    loose = {"containers": [{"name": "c", "image": "aim-dev/model-server:0.13.0"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose", "namespace": "default"}, "spec": loose}
+    assert "violates PodSecurity" in plane.apply(pod, check=False)
 
 
 def test_nothing_was_forbidden(worked: list[Json]) -> None:
