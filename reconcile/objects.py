@@ -120,19 +120,16 @@ def covers(live: object, desired: object, *, quantities: bool = False) -> bool:
     entry by entry. Below `requests`, `limits` and `sizeLimit` quantities are compared by value (`49152Mi` covers
     `48Gi`), elsewhere to the letter: an environment variable `1k` is not `1000`.
     """
-    if live.__class__ is desired.__class__ is str:
-        if live == desired:
-            return True
-    elif desired.__class__ is dict or isinstance(desired, Mapping):
+    if live == desired:
+        return True
+    if desired.__class__ is dict or isinstance(desired, Mapping):
         return (live.__class__ is dict or isinstance(live, Mapping)) and _mapping_covered(live, desired, quantities)
-    elif isinstance(desired, list):
+    if isinstance(desired, list):
         if not isinstance(live, list) or len(live) != len(desired):
             return False
         for left, right in zip(live, desired, strict=True):  # noqa: SIM110 - a generator costs half as much again here
             if not covers(left, right, quantities=quantities):
                 return False
-        return True
-    elif live == desired and isinstance(live, bool) == isinstance(desired, bool):
         return True
     if not quantities:
         return False

@@ -14,7 +14,6 @@ from reconcile.objects import merge_env, without_nulls
 from reconcile.service import adapters as adapter_life
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
 from reconcile.service.cache import cache_origin, decide_cache
-from reconcile.service.live import live_wiring
 from reconcile.service.observed import ADAPTER_CONFIG_REASONS, Observed
 from reconcile.service.report import (
     adapters_condition,
@@ -62,7 +61,7 @@ def decide(seen: Observed) -> Decision:
 def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
     if not adapter_refs(seen.service) and not items(seen.service, "status", "adapters") and not seen.stage_jobs:
         return AdaptersDecision()
-    configs, wiring = _job_configs(seen), live_wiring(seen.live)
+    configs, wiring = _job_configs(seen), seen.wiring
     decided = decide_adapters(
         adapter_life.Observed(
             service=seen.service,

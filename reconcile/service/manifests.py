@@ -41,7 +41,7 @@ from api.view import (
 from reconcile.jobs import JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
 from reconcile.service.inference_service import render_inference_service, replicas_of
-from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME, CONTAINER, PORT, AdapterWiring, live_wiring
+from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME, CONTAINER, PORT, AdapterWiring
 from reconcile.service.profile_file import render_profile_config_map
 from reconcile.settings import ReconcileSettings
 
@@ -53,7 +53,6 @@ __all__ = [
     "Staging",
     "cache_kind",
     "cache_name",
-    "live_wiring",
     "render_cache",
     "render_inference_service",
     "render_overlay",

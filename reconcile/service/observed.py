@@ -11,9 +11,10 @@ from api.jobs import Progress
 from api.view import EMPTY, Json, integer, mapping, terminating, text, uses_adapters
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
-from reconcile.service.live import live_wiring
+from reconcile.service.live import AdapterWiring, live_wiring
 from reconcile.service.loading import ServerPod
 from reconcile.settings import ReconcileSettings
+from rules.lazy import lazy
 from rules.rank import CeilingDecision, decide_ceiling
 from rules.seen import ServiceSeen
 
@@ -38,7 +39,7 @@ ADAPTER_CONFIG_REASONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what follows from the fields is worked out once and kept
 class Observed:
     """All that a pass over one service looks at.
 
@@ -70,18 +71,23 @@ class Observed:
         """The service itself."""
         return self.facts.new
 
-    @property
+    @lazy
     def live(self) -> Json | None:
         """The InferenceService, if it is this service's own."""
         return self.isvc if self.isvc is not None and owned_by(self.isvc, self.service) else None
 
-    @property
+    @lazy
+    def wiring(self) -> AdapterWiring | None:
+        """The adapter part of the running server, None when it has none."""
+        return live_wiring(self.live)
+
+    @lazy
     def base(self) -> Json:
         """The base artifact, empty while it is not known."""
         base = self.facts.base
         return base.artifact if base.known and not terminating(base.artifact) else EMPTY
 
-    @property
+    @lazy
     def adapter_errors(self) -> tuple[FieldError, ...]:
         """Errors that concern the adapter part only: the rest of a running server still follows its spec."""
         if not uses_adapters(self.service):
@@ -113,13 +119,12 @@ class Observed:
         """The status as it was stored last."""
         return mapping(self.service, "status")
 
-    @property
+    @lazy
     def ceiling(self) -> CeilingDecision:
         """The rank ceiling; where the status was lost, a running server still tells what the last valid one was."""
-        wiring = live_wiring(self.live)
-        if self.facts.reported_ceiling is not None or wiring is None:
+        if self.facts.reported_ceiling is not None or self.wiring is None:
             return self.facts.ceiling
-        return decide_ceiling(self.service, self.facts.config, self.facts.artifacts, wiring.max_rank)
+        return decide_ceiling(self.service, self.facts.config, self.facts.artifacts, self.wiring.max_rank)
 
     @property
     def wanted_replicas(self) -> int | None:

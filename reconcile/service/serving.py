@@ -30,7 +30,6 @@ from reconcile.service.live import (
     deployment_follows,
     live_cache_mounts,
     live_config_map,
-    live_wiring,
     roll_causes,
 )
 from reconcile.service.observed import Observed
@@ -54,7 +53,7 @@ class Gate:
 
 def decide_plan(seen: Observed) -> Plan | None:
     """Return what to run; a profile that lost its feature under a running server keeps it for this server."""
-    wiring = live_wiring(seen.live)
+    wiring = seen.wiring
     keep = None
     if wiring is not None and any(error.reason.startswith("Feature") for error in seen.adapter_errors):
         mounted = live_config_map(seen.live)
@@ -110,7 +109,7 @@ def no_disk(seen: Observed) -> str:
 
 def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
     """Say which disk the pods use while that is not the present one, and what the present one still lacks."""
-    kept = live_wiring(seen.live)
+    kept = seen.wiring
     if kept is None or kept.claim == disk.claim or not uses_adapters(seen.service):
         return ""
     words = f'the pods keep claim "{kept.claim}"'
@@ -149,7 +148,7 @@ def decide_bindings(
     wiring = _wiring(seen, disk)
     if seen.live is None:
         return Bindings(wanted, wiring)
-    have, kept = live_cache_mounts(seen.live), live_wiring(seen.live)
+    have, kept = live_cache_mounts(seen.live), seen.wiring
     if not cache.condition.true and cache.bases:
         wanted = have
     if _adapters_held(seen, disk, adapters, kept, wiring):
@@ -162,7 +161,7 @@ def decide_bindings(
 
 def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
     """Return the adapter part as the spec wants it, None when it wants none or its parts are not known."""
-    kept, service = live_wiring(seen.live), seen.service
+    kept, service = seen.wiring, seen.service
     rank = seen.ceiling.value or (kept.max_rank if kept else None)
     if not disk.ready or rank is None or not (uses_adapters(service) or kept):
         return None
@@ -195,7 +194,7 @@ def ceiling_in_force(seen: Observed) -> int | None:
 
     A running server keeps its own while its adapter configuration is invalid, and when its last adapter went.
     """
-    kept = live_wiring(seen.live)
+    kept = seen.wiring
     if kept is not None and (seen.adapter_errors or not uses_adapters(seen.service)):
         return kept.max_rank
     if not uses_adapters(seen.service):

@@ -16,7 +16,7 @@ from api.view import adapter_refs, items, name_of, namespace_of, terminating, te
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
 from reconcile.service.adapters import declared_paths
-from reconcile.service.manifests import live_wiring, render_sync_job
+from reconcile.service.manifests import render_sync_job
 from reconcile.service.observed import Observed
 
 _NEVER_ON_DISK = frozenset({"AdapterNotAnAdapter", "AdapterPathDuplicate", "AdapterPathInvalid"})
@@ -67,7 +67,7 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     there = seen.disk_claim is not None and name_of(seen.disk_claim) == named and not terminating(seen.disk_claim)
     claim_uid = uid_of(seen.disk_claim) if named and there else ""
     claim = named if claim_uid else ""
-    has_directory = bool(recorded.claim_uid) or live_wiring(seen.live) is not None
+    has_directory = bool(recorded.claim_uid) or seen.wiring is not None
     wanted = uses_adapters(seen.service) or has_directory
     if not wanted or not claim_uid or not (allowed or has_directory):
         return Disk(wanted, claim, claim_uid, recorded)
