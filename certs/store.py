@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -149,7 +150,8 @@ class SelfManaged:
             wait = min(self._poll_seconds, max(until_due, 0.2))
             if failures:
                 wait = min(self._poll_seconds, 0.5 * 2 ** min(failures, 6))
-            await self._cluster.wait_for_change(wait * (0.8 + 0.4 * random.random()))  # noqa: S311 - jitter
+            # Jitter, so that replicas do not look together. An early look costs little, a late one may be too late.
+            await self._cluster.wait_for_change(wait * (0.7 + 0.3 * random.random()))  # noqa: S311
 
     async def look(self) -> datetime:
         """Do the steps that are due, serve what is stored, and put the bundle where it belongs.
@@ -175,6 +177,9 @@ class SelfManaged:
                 if read is not None and read.pair is not None:
                     self._serving.replace(read.pair)
                 return decision.look_again
+            if read is not None and read.pair is not None:  # better than what is in service, though a step is due
+                with contextlib.suppress(BadCertificate):
+                    self._serving.replace(read.pair)
             await self._do(decision.step, decision.reason, secret, read, names)
         raise BadCertificate("the stored certificates did not settle")
 

@@ -28,6 +28,7 @@ CONFIGURATIONS: dict[str, tuple[Kind, str]] = {
     "validating": (VALIDATING_WEBHOOK_CONFIGURATION, "/validate"),
     "mutating": (MUTATING_WEBHOOK_CONFIGURATION, "/mutate"),
 }
+_SWITCHES = {"true": "--{0}", "false": "--no-{0}"}
 _SERVED = ["aimartifacts", "aimservices"]
 
 
@@ -95,7 +96,7 @@ async def replicas(
         "log-format": "json",
         **{name.replace("_", "-"): value for name, value in settings.items()},
     }
-    flags = [f"--{name}={value}" if value else f"--{name}" for name, value in given.items()]
+    flags = [_SWITCHES.get(value, "--{0}={1}").format(name, value) for name, value in given.items()]
     running: list[Replica] = []
     try:
         for number in range(count):

@@ -1,11 +1,13 @@
-"""Self-managed certificates as the real API server meets them: first trust, repair, rotation of leaf and authority."""
+"""Self-managed certificates as the real API server meets them: first trust and repair.
+
+Their rotation under reviews is in `test_rotation.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -26,14 +28,12 @@ from app.serve import Stop
 from app.servers import Receive, Scope, Send, answer
 from app.settings import load_settings
 from app.wiring import Parts, Wiring
-from certs.pem import fingerprint_of, parse_bundle
 from reconcile.client import Client
 from reconcile.errors import ApiError
 from tests.cluster.engine_plane import Plane, started_plane
 
 pytestmark = pytest.mark.cluster
 
-SECONDS = float(os.environ.get("AIM_TEST_ROTATION_SECONDS", "45"))  # `make test-long` sets more
 NAMESPACE = "default"
 CONFIGURATIONS: dict[str, Kind] = {
     "validating": VALIDATING_WEBHOOK_CONFIGURATION,
@@ -180,41 +180,3 @@ async def test_the_api_server_trusts_us_and_damage_is_healed(plane: Plane, clien
                 assert time.monotonic() - begun < 5
                 await asyncio.sleep(0.05)
         await reviewed(client)
-
-
-async def test_rotation_of_leaf_and_authority_fails_no_review(plane: Plane, client: Client) -> None:
-    """Lives of seconds: several authorities and many leaves pass by under a stream of reviews through the API server,
-    each of which calls both replicas."""
-    lives = {"authority_life": "24s", "certificate_life": "8s", "authority_publish_time": "3s"}
-    leaves: set[str] = set()
-    authorities: set[str] = set()
-    failed: list[str] = []
-    sent = 0
-    async with replica(plane, **lives) as one, replica(plane, **lives) as two:
-        await install(client, "validating", one._admission.address[1])
-        await install(client, "mutating", two._admission.address[1])
-        await reviewed(client, 45)
-        end = time.monotonic() + SECONDS
-
-        async def stream() -> None:
-            nonlocal sent
-            while time.monotonic() < end:
-                sent += 1
-                try:
-                    await review(client)
-                except ApiError as error:
-                    failed.append(str(error))
-                await asyncio.sleep(0.02)
-
-        async def look() -> None:
-            while time.monotonic() < end:
-                leaves.update((one._certificate.fingerprint, two._certificate.fingerprint))
-                authorities.update(fingerprint_of(each) for each in parse_bundle((await bundles(client))[0]))
-                await asyncio.sleep(0.2)
-
-        await asyncio.gather(stream(), stream(), stream(), look())
-    print(f"{sent} reviews, {len(failed)} failed, {len(leaves)} leaves, {len(authorities)} authorities")  # noqa: T201
-    assert failed == []
-    assert sent > SECONDS * 5
-    assert len(leaves) >= SECONDS / 12
-    assert len(authorities) >= 3
