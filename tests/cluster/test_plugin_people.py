@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from app.plugin.access import Access, run
+from app.plugin.gather import gather
+from app.plugin.why import walk
 from tests.cluster.conftest import Cluster
-from tests.cluster.product.team import Team
+from tests.cluster.product.team import IMAGE, Team
 
 PROGRAM = (sys.executable, "-m", "app.main")
 Json = dict[str, Any]
@@ -97,6 +100,87 @@ def test_why_finds_each_broken_link(team: Team) -> None:
     team.until_failed("chat", "sql", "AdapterIsLfsPointer")
     link = broken(team, "chat", "sql")
     assert (link["link"], link["reason"]) == ("files", "AdapterIsLfsPointer")
+
+
+def profile(team: Team, name: str, *, model: str = "acme/tiny-llama", **spec: Any) -> Json:
+    """A profile of the namespace: the small base on one MI300X, with adapters, unless `spec` says otherwise."""
+    body = {
+        "aimId": model,
+        "image": IMAGE,
+        "features": ["adapters"],
+        "engine": "vllm",
+        "acceleratorModel": "MI300X",
+        "acceleratorCount": 1,
+        "modelSources": [{"modelId": model, "sourceUri": f"hf://{model}", "size": "16Mi"}],
+    } | spec
+    return team._object("v1alpha2", "AIMProfile", name, body)
+
+
+BREAKAGES: dict[str, tuple[Json, str, str]] = {
+    # service → what is special about it, where `why` stops, with which reason
+    "paused": ({}, "service", "ReconciliationPaused"),
+    "no-profile": ({"profile": {"name": "not-there"}}, "profile", "ReferenceNotFound"),
+    "no-config": ({"runtimeConfigName": "not-there"}, "service", "ReferenceNotFound"),
+    "no-feature": ({"profile": {"name": "no-feature"}}, "feature", "FeatureMissing"),
+    "too-wide": ({}, "adapter", "AdapterRankAboveCeiling"),
+    "no-source": ({"profile": {"name": "no-source"}}, "base", "SourceRepositoryNotFound"),
+    "one-node-disk": ({"profile": {"name": "one-node-disk"}}, "disk", "ClaimProvisioningFailed"),
+    "other-gpu": ({"profile": {"name": "other-gpu"}}, "server", "Unschedulable"),
+    "no-image": ({"profile": {"name": "no-image"}}, "server", "ImagePullBackOff"),
+    "crashes": ({"env": [{"name": "AIM_STAND_IN_CRASH_AT_START", "value": "true"}]}, "server", "CrashLoopBackOff"),
+    "zero": ({"replicas": 0}, "server", "ScaledToZero"),
+    "old-image": ({"env": [{"name": "AIM_STAND_IN_IGNORE_ADAPTERS", "value": "true"}]}, "server", "AdapterNotListed"),
+}
+
+
+def test_why_stops_at_the_right_link_of_a_running_cluster(team: Team) -> None:
+    """A dozen services side by side, each broken at another place: found by what `why` reads and walks."""
+    team.put("sql")
+    services = [
+        team.service(name, ["wide" if name == "too-wide" else "sql"], **spec)
+        for name, (spec, _, _) in BREAKAGES.items()
+    ]
+    services[0]["metadata"]["annotations"] = {"aim.eai.amd.com/reconciliation-paused": "true"}
+    one_node = team._object(
+        "v1alpha1",
+        "AIMArtifact",
+        "one-node",
+        {
+            "modelId": "acme/tiny-qwen2",
+            "sourceUri": "hf://acme/tiny-qwen2",
+            "size": "16Mi",
+            "adapterDisk": {"size": "1Gi", "storageClassName": "aim-dev-rwo"},
+        },
+    )
+    team.apply(
+        profile(team, "no-source", model="nobody/here"),
+        profile(team, "one-node-disk", model="acme/tiny-qwen2"),
+        profile(team, "other-gpu", acceleratorModel="MI355X"),
+        profile(team, "no-image", image="example.com/not/there:0.13.0"),
+        one_node,
+        team.adapter("sql", compatibleWith=["acme/tiny-llama", "acme/tiny-qwen2", "nobody/here"]),
+        *services,
+    )
+    team.apply(profile(team, "no-feature", features=[]), team.adapter("wide", team.put("wide"), rank=64))
+
+    access = Access(str(team.cluster.kubeconfig), None, team.namespace)
+    found: dict[str, tuple[str, str]] = {}
+
+    def all_found() -> bool:
+        for name, (_, link, reason) in BREAKAGES.items():
+            if found.get(name) != (link, reason):
+                seen = run(access, lambda client, name=name: gather(client, team.namespace, name))  # type: ignore[misc]
+                (walked,) = walk(seen, "wide" if name == "too-wide" else "sql")
+                last = walked.links[-1]
+                assert last.state == "ok" or last.fix
+                found[name] = (last.link, last.reason)
+        return found == {name: (link, reason) for name, (_, link, reason) in BREAKAGES.items()}
+
+    try:
+        team.until("every breakage to be found by why", all_found, timeout=120)
+    except pytest.fail.Exception as error:
+        wrong = {name: seen for name, seen in found.items() if seen != BREAKAGES[name][1:]}
+        raise AssertionError(f"found {wrong}") from error
 
 
 def test_retry_after_the_source_was_mended(team: Team) -> None:
