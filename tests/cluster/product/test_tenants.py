@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,23 +13,37 @@ from tests.cluster.conftest import Cluster
 from tests.cluster.product.team import Json, Team
 
 
+@pytest.fixture(scope="module")
+def tenants(cluster: Cluster) -> Iterator[tuple[Team, Team]]:
+    """Two tenants, each with the sources' Secrets and a service that runs; the second has a Secret of its own."""
+    stamp = f"{os.getpid() % 100000}-{time.monotonic_ns() % 100000}"
+    teams = Team(cluster, f"tenant-a-{stamp}"), Team(cluster, f"tenant-b-{stamp}")
+    for team in teams:
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
+        for name in cluster.info["secrets"]:
+            copy = {**(cluster.get("secret", name) or {}), "metadata": {"name": name, "namespace": team.namespace}}
+            cluster.apply(copy)
+        team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    own = {"name": "only-here", "namespace": teams[1].namespace}
+    value = {"token": "hf_of_the_other_tenant"}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": own, "stringData": value})
+    for team in teams:
+        team.until_loaded("svc", "a")
+    yield teams
+    for team in teams:
+        cluster.kubectl("delete", "namespace", team.namespace, "--wait=false", check=False)
+
+
 @pytest.fixture
-def victim(cluster: Cluster, namespace: str) -> Iterator[Team]:
-    """The other tenant, with the sources' Secrets and one that nobody else has."""
-    other = f"{namespace}-b"
-    copies = [cluster.get("secret", name) or {} for name in cluster.info["secrets"]]
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}},
-        *({**copy, "metadata": {"name": copy["metadata"]["name"], "namespace": other}} for copy in copies),
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "only-here", "namespace": other},
-            "stringData": {"token": "hf_of_the_other_tenant"},
-        },
-    )
-    yield Team(cluster, other)
-    cluster.kubectl("delete", "namespace", other, "--wait=false", check=False)
+def team(tenants: tuple[Team, Team]) -> Team:
+    """The tenant that attacks."""
+    return tenants[0]
+
+
+@pytest.fixture
+def victim(tenants: tuple[Team, Team]) -> Team:
+    """The other one."""
+    return tenants[1]
 
 
 def told(team: Team) -> str:
@@ -38,9 +54,8 @@ def told(team: Team) -> str:
 
 def test_secret_a_source_brings_no_credential_into_a_status(team: Team) -> None:
     """A kubelet replaces `$(NAME)` in the arguments of a container."""
-    team.put("a")
     uri = f"hf://{team.namespace}/a/$(AWS_SECRET_ACCESS_KEY)"
-    team.apply(team.adapter("leak", uri), team.service("svc", ["leak"]))
+    team.apply(team.adapter("leak", uri), team.service("svc", ["a", "leak"]))
     entry = team.until_failed("svc", "leak", "SourcePrefixEmpty")
     assert "$(AWS_SECRET_ACCESS_KEY)" in entry["lastError"]
     secret = team.get("secret", "aim-dev-s3")["data"]["secretAccessKey"]
@@ -48,27 +63,18 @@ def test_secret_a_source_brings_no_credential_into_a_status(team: Team) -> None:
 
 
 def test_secret_one_of_another_namespace_is_given_to_nobody(team: Team, victim: Team) -> None:
-    team.put("a")
     reference: Json = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}
-    team.apply(team.adapter("a", env=[reference]), team.service("svc", ["a"]))
-
-    def blocked() -> bool:
-        return 'secret "only-here" not found' in team.entry("svc", "a").get("lastError", "") + told(team)
-
-    team.until("the Job to wait for a Secret that is not there", blocked)
-    assert team.entry("svc", "a")["state"] not in {"Downloaded", "Loaded"}
+    team.apply(team.adapter("b", team.put("b"), env=[reference]), team.service("svc", ["a", "b"]))
+    team.until("the Job to wait for a Secret that is not there", lambda: 'secret "only-here" not found' in told(team))
+    assert team.entry("svc", "b")["state"] not in {"Downloaded", "Loaded"}
     reference["valueFrom"]["secretKeyRef"]["namespace"] = victim.namespace
-    said = team.cluster.apply(team.adapter("b", env=[reference]), check=False)
+    said = team.cluster.apply(team.adapter("c", env=[reference]), check=False)
     assert "unknown field" in said, "no field of a reference takes a namespace"
     assert "hf_of_the_other_tenant" not in told(team)
 
 
 def test_path_a_forged_directory_touches_no_other_disk(team: Team, victim: Team) -> None:
     """Somebody who may write the status of artifacts says where an adapter shall lie, and which claim is its disk."""
-    for each in (team, victim):
-        each.apply(each.adapter("a", each.put("a")), each.service("svc", ["a"]))
-    for each in (team, victim):
-        each.until_loaded("svc", "a")
     files = {path: path.stat().st_mtime_ns for path in victim.subtree("svc").rglob("*")}
     assert files
     theirs = victim.status("svc")["adapterDiskPersistentVolumeClaim"]
@@ -83,7 +89,9 @@ def test_path_a_forged_directory_touches_no_other_disk(team: Team, victim: Team)
             lambda: "AdapterPathInvalid" in str(team.entry("svc", "a")) + str(team.condition("svc", "Adapters")),
         )
     claim = f'{{"status":{{"adapterPersistentVolumeClaim":"{theirs}"}}}}'
-    base = next(obj for obj in team.cluster.items("aimartifacts", team.namespace) if obj["metadata"]["name"] != "a")
+    base = next(
+        obj for obj in team.cluster.items("aimartifacts", team.namespace) if obj["spec"].get("type") != "adapter"
+    )
     name = base["metadata"]["name"]
     argv = ("patch", "aimartifact", name, "-n", team.namespace, "--subresource=status", "--type=merge", "-p", claim)
     team.cluster.kubectl(*argv)
@@ -98,8 +106,6 @@ def test_path_a_forged_directory_touches_no_other_disk(team: Team, victim: Team)
 
 def test_level_of_a_model_server_is_baseline(team: Team) -> None:
     """What SECURITY.md says, by the API server's own admission of pods. The chart's tests have the restricted level."""
-    team.apply(team.service("svc"))
-    team.until_running("svc")
     (pod,) = team.pods("svc")
     baseline, restricted = _admitted(team, pod["spec"], "baseline"), _admitted(team, pod["spec"], "restricted")
     assert "violates" not in baseline
