@@ -21,6 +21,7 @@ COPY webhooks webhooks
 COPY reconcile reconcile
 COPY disk disk
 COPY certs certs
+COPY console console
 COPY app app
 COPY devcluster devcluster
 RUN /src/.build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist .

@@ -38,6 +38,8 @@ DERIVED_SETTINGS = frozenset(
         "client_ca_file",
         "metrics_auth",
         "metrics_port",
+        "console",
+        "console_access",
         "certificates",
         "certificate_dir",
         "certificate_secret",

@@ -14,12 +14,13 @@ from api.generated import ROOT, Target, run
 from app.reference_markdown import heading, page, table
 
 PREFIX = "aim_adapters_"
-ROOMS = ("webhooks", "reconcile", "certs", "app")
+ROOMS = ("webhooks", "reconcile", "certs", "console", "app")
 """Packages whose modules register metrics in the running server."""
 
 _GROUPS = {
     "admission": "Admission",
     "server": "Servers",
+    "console": "Console",
     "certificate": "Certificates",
     "ca": "Certificates",
     "api": "Kubernetes API",

@@ -179,10 +179,10 @@ class Settings(BaseSettings):
         min_length=1,
     )
     admission_port: Port = _setting(9443, "Port of the admission webhooks (TLS).", group="Servers")
-    health_port: Port = _setting(8080, "Port of /healthz, /readyz and /metrics.", group="Servers")
+    health_port: Port = _setting(8080, "Port of /healthz, /readyz, /metrics and /console.", group="Servers")
     drain: Duration = _setting(
         timedelta(seconds=5),
-        "How long admission is served on after the end began, while the endpoint is withdrawn.",
+        "How long admission is served on after the end began, and longer while reviews still come.",
         group="Servers",
         **_at_least(seconds=0),
     )
@@ -217,6 +217,14 @@ class Settings(BaseSettings):
         group="Servers",
     )
     metrics_port: Port = _setting(8443, "Port of /metrics when it is protected.", group="Servers")
+
+    # Console
+    console: bool = _setting(False, "Show services and adapters live at /console of the health port.", group="Console")
+    console_access: Literal["port-forward", "token"] = _setting(
+        "port-forward",
+        "Who may look: port-forward: connections from inside the pod; token: bearer tokens that may GET /console.",
+        group="Console",
+    )
 
     # Certificates
     certificates: Literal["self-managed", "mounted"] = _setting(

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 from api.kinds import AIM_KINDS
 from api.view import Json
+from app.console import EventFollower, make_console
 from app.servers import AsgiApp
 from app.settings import Settings
+from console.routes import Console
 from disk.reasons import REASONS as JOB_REASONS
 from reconcile.cache import Key
 from reconcile.client import Client
@@ -55,6 +57,7 @@ class Wiring:
     informers: list[Informer] = field(default_factory=list)
     admission_informers: list[Informer] = field(default_factory=list)
     admission: AsgiApp | None = None
+    console: Console | None = None
     jobs: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
 
@@ -66,9 +69,15 @@ def wire(parts: Parts) -> Wiring:
     )
     world = CachedWorld(informers)
     wiring = Wiring(informers=list(informers.values()))
+    refusals = None
     if settings.admission:
         wiring.admission_informers = [informers[kind] for kind in AIM_KINDS]
-        wiring.admission = create_app(world, LiveReader(parts.client), _admission(settings), process_metrics())
+        admission = create_app(world, LiveReader(parts.client), _admission(settings), process_metrics())
+        wiring.admission, refusals = admission, admission.refusals
+    if settings.console:
+        events = EventFollower(parts.client, parts.namespaces())
+        wiring.console = make_console(settings, parts.client, informers, world, events=events, refusals=refusals)
+        wiring.jobs.append(events.run)
     if settings.reconciler:
         reconciler = make_reconciler(
             parts.writer,

@@ -24,6 +24,10 @@ class Direct(Protocol):
         """Answer 200 with JSON, all at once; False: nothing was sent, use `send`."""
         ...
 
+    def abort(self) -> None:
+        """Cut the connection."""
+        ...
+
 
 def direct_of(scope: Mapping[str, Any]) -> Direct | None:
     """Return the short way of a request, None where the server offers none."""

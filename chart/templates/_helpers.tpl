@@ -104,6 +104,8 @@ app.kubernetes.io/part-of: aim-adapters
   "mutatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
   "metricsAuth" .Values.metrics.protected
   "metricsPort" .Values.ports.metrics
+  "console" .Values.console.enabled
+  "consoleAccess" .Values.console.access
 -}}
 {{- if .Values.webhooks.clientCA -}}
 {{- $_ := set $derived "clientCaFile" "/etc/aim-adapters/config/client-ca.crt" -}}

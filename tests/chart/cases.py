@@ -41,6 +41,7 @@ CASES: dict[str, Json] = {
             "clientCA": AUTHORITY,
         },
         "service": {"port": 8443, "annotations": {"example.org/owner": "platform"}},
+        "console": {"enabled": True, "access": "token"},
         "settings": {"refreshInterval": "5s", "workers": 8, "logFormat": "json", "strictBase": True},
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.org:3128"}],
         "serviceAccount": {"annotations": {"example.org/role": "adapters"}},

@@ -1,0 +1,180 @@
+"""The console over the caches of the process: what it may look at, whom it lets in, and the events it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, EVENT, PERSISTENT_VOLUME_CLAIM, Kind
+from api.view import Json, dig, mapping
+from app.metrics_auth import TokenGate
+from app.servers import AsgiApp, Receive, Scope, Send
+from app.settings import Settings
+from console.board import Board, Sources
+from console.routes import PATH, Console
+from console.views import Refused
+from reconcile.client import Client
+from reconcile.errors import ApiError, Forbidden, Gone
+from reconcile.informer import Informer
+from rules.world import World
+from webhooks.direct import direct_of
+
+log = logging.getLogger(__name__)
+
+OURS = "source=aim-adapters"  # field selector: events that this program wrote
+MOST_EVENTS = 200
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a broken watch of events is opened again
+
+
+def make_console(
+    settings: Settings,
+    client: Client,
+    informers: Mapping[Kind, Informer],
+    world: World,
+    *,
+    events: EventFollower,
+    refusals: Sequence[Refused] | None,
+) -> Console:
+    """Return the console. Args: `refusals` of the admission application, None where there is none."""
+    watched = [informers[kind] for kind in (AIM_SERVICE, AIM_ARTIFACT)]
+    board = Board(
+        Sources(
+            world=world,
+            claim=lambda namespace, name: world.get(PERSISTENT_VOLUME_CLAIM, namespace, name),
+            refusals=lambda: refusals,
+            events=lambda: events.newest,
+            events_problem=lambda: events.problem,
+            problems=lambda: _problems(watched),
+            ready=lambda: all(informer.synced.is_set() for informer in watched),
+            gaps=tuple(_gaps(settings)),
+            replica=settings.pod_name or "",
+        )
+    )
+    for kind, informer in informers.items():
+        if kind == AIM_SERVICE:
+            informer.add_handler(board.changed)
+        elif kind.group == AIM_SERVICE.group or kind == PERSISTENT_VOLUME_CLAIM:
+            informer.add_handler(board.touch)
+    check = TokenGate(client, PATH).status if settings.console_access == "token" else None
+    return Console(board, check=check, abort=_abort)
+
+
+def _problems(informers: Iterable[Informer]) -> list[str]:
+    return [
+        f"What is shown may be old: {informer.kind.kind} cannot be watched ({informer.problem})"
+        for informer in informers
+        if informer.problem is not None
+    ]
+
+
+def _gaps(settings: Settings) -> Iterable[str]:
+    """What this process cannot know, in words."""
+    if not settings.reconciler:
+        yield "This process only judges objects: another controller wrote the states; the size of disks is not read."
+    if settings.admission:
+        yield "Refusals are those of this replica since it started; dry runs leave none."
+    if settings.namespaces:
+        yield f"Only these namespaces are looked at: {', '.join(settings.namespaces)}."
+    yield "Sizes on disks are those that staging reported. Events are kept by the API server for about an hour."
+
+
+def _abort(scope: Scope) -> None:
+    direct = direct_of(scope)
+    if direct is not None:
+        direct.abort()
+
+
+def with_console(app: AsgiApp, console: AsgiApp) -> AsgiApp:
+    """Return an application that hands requests for the console to it, all others to `app`."""
+
+    async def either(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        chosen = console if path == PATH or path.startswith(f"{PATH}/") else app
+        await chosen(scope, receive, send)
+
+    return either
+
+
+class EventFollower:
+    """Keeps the newest events that this program wrote, whichever replica wrote them.
+
+    `newest`: at most so many, newest last; a new list after each change. `problem`: why they cannot be read.
+    """
+
+    def __init__(self, client: Client, namespaces: Iterable[str] | None) -> None:
+        self.newest: Sequence[Json] = ()
+        self.problem: str | None = None
+        self._client = client
+        self._scopes = [*sorted(set(namespaces))] if namespaces is not None else [None]
+        self._events: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for scope in self._scopes:
+                group.create_task(self._follow(scope), name="console events")
+
+    async def _follow(self, namespace: str | None) -> None:
+        pause, version = FIRST_PAUSE, ""
+        while True:
+            try:
+                if not version:
+                    version = await self._list(namespace)
+                self.problem = None
+                async for event in self._client.watch(EVENT, version, namespace, field_selector=OURS):
+                    pause = FIRST_PAUSE
+                    version = str(dig(event.object, "metadata", "resourceVersion") or version)
+                    if event.type in ("ADDED", "MODIFIED"):
+                        self._take([event.object])
+                await asyncio.sleep(0.05)  # a server that ends each watch at once must not be asked without pause
+            except Gone:
+                version = ""
+                await asyncio.sleep(FIRST_PAUSE)
+            except (ApiError, ValueError, KeyError, TypeError) as error:
+                version = ""
+                self.problem = _told(error)
+                await asyncio.sleep(LONGEST_PAUSE if isinstance(error, Forbidden) else pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    async def _list(self, namespace: str | None) -> str:
+        version = ""
+        async for page in self._client.list_pages(EVENT, namespace, field_selector=OURS):
+            version = page.resource_version
+            self._take(sorted(page.items, key=_version))
+            await asyncio.sleep(0)
+        return version
+
+    def _take(self, events: Iterable[Json]) -> None:
+        """Note events; what happened last is kept."""
+        for event in events:
+            metadata = mapping(event, "metadata")
+            key = (str(metadata.get("namespace")), str(metadata.get("name")))
+            self._events[key] = _trimmed(event)
+            self._events.move_to_end(key)
+        if len(self._events) > MOST_EVENTS:
+            newest = sorted(self._events.items(), key=lambda entry: _version(entry[1]))[-MOST_EVENTS:]
+            self._events = OrderedDict(newest)
+        self.newest = list(self._events.values())
+
+
+_KEPT = ("type", "reason", "message", "count", "lastTimestamp", "eventTime", "involvedObject")
+
+
+def _trimmed(event: Json) -> dict[str, Any]:
+    kept = ("name", "namespace", "resourceVersion", "creationTimestamp")
+    metadata = {key: value for key, value in mapping(event, "metadata").items() if key in kept}
+    return {"metadata": metadata} | {key: event[key] for key in _KEPT if key in event}
+
+
+def _version(event: Json) -> int:
+    version = str(dig(event, "metadata", "resourceVersion") or "")
+    return int(version) if version.isdigit() else 0
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, Forbidden):
+        return "this program may not list and watch events"
+    return f"the API server does not let them be read just now ({type(error).__name__})"

@@ -1,0 +1,57 @@
+"""HTML out of values, where forgetting to escape is not possible: all that is not `Html` already is escaped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+
+Child = object  # Html, text, number, None (nothing), or an iterable of these
+
+_VOID = frozenset({"input", "link", "meta", "br"})
+
+
+class Html(str):
+    """A string that is HTML."""
+
+    __slots__ = ()
+
+
+def html(*children: Child) -> Html:
+    """Return children one after the other."""
+    return Html("".join(map(_render, children)))
+
+
+def el(tag: str, *children: Child, **attributes: object) -> Html:
+    """Return an element.
+
+    Attributes: `class_`, `for_` for Python's own words, `aria_label` for `aria-label`; None and False leave one out,
+    True writes it without value.
+    """
+    told = ""
+    for name, value in attributes.items():
+        if value is True:
+            told += _attribute(name)
+        elif value is not None and value is not False:
+            told += f'{_attribute(name)}="{escape(str(value))}"'
+    if tag in _VOID:
+        return Html(f"<{tag}{told}>")
+    inside = "".join([child if child.__class__ is Html else _render(child) for child in children])
+    return Html(f"<{tag}{told}>{inside}</{tag}>")
+
+
+@cache
+def _attribute(name: str) -> str:
+    return f" {name.rstrip('_').replace('_', '-')}"
+
+
+def _render(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str):
+        return escape(child)
+    if isinstance(child, Iterable):
+        return "".join(map(_render, child))
+    return escape(str(child))

@@ -1,0 +1,388 @@
+"""Cached objects in, what the page shows out. Pure and total: an object of a wrong shape shows as unknown.
+
+Two depths: a `Brief` of every service (cheap, kept), and a `ServiceView` of those on the page that somebody looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from api.kinds import AIM_ARTIFACT
+from api.record import record
+from api.view import (
+    Json,
+    adapter_mode,
+    adapter_refs,
+    condition,
+    declared_rank,
+    dig,
+    integer,
+    items,
+    mapping,
+    model_id,
+    name_of,
+    namespace_of,
+    paused,
+    profile_name,
+    terminating,
+    text,
+    uses_adapters,
+)
+from console.words import LONGEST_NAME, harmless, parse_time
+from rules.rank import CeilingDecision
+from rules.service import see_service
+from rules.world import World
+
+Key = tuple[str, str]  # (namespace, name)
+
+SERVICE_STATES = ("Running", "Starting", "Degraded", "Pending", "Failed")
+ADAPTER_STATES = ("Loaded", "Downloaded", "Downloading", "Pending", "Deleting", "LoadRejected", "Failed")
+BAD_STATES = frozenset({"Failed", "LoadRejected", "Degraded"})
+STAGING = frozenset({"Downloading", "Pending"})
+MOST_ERRORS = 5  # of one refusal
+
+
+@record
+class Brief:
+    """What is kept of every service: enough to count, to filter and to find its disk."""
+
+    status: str
+    adapters: tuple[str, ...]  # states
+    trouble: bool
+    staging: bool
+    haystack: str  # lower case: what the filter field looks in
+    claim: str  # of the adapter disk, "" for none
+    contents: tuple[tuple[str, int], ...]  # (digest or own name, bytes) of what lies on the disk
+
+
+@record
+class BaseView:
+    """The base model."""
+
+    name: str
+    model_id: str
+    status: str
+    percentage: int | None
+
+
+@record
+class Note:
+    """A warning: reason and message."""
+
+    reason: str
+    message: str
+
+
+@record
+class AdapterView:
+    """One adapter of a service. Ranks: `rank` as its files say, `declared` as its artifact says."""
+
+    name: str
+    state: str
+    leaving: bool  # not declared any more
+    rank: int | None
+    declared: int | None
+    size: int | None  # bytes
+    percentage: int | None
+    downloaded: int | None
+    total: int | None
+    loaded: int | None  # replicas
+    error: str
+    attempts: int | None
+    next_try: datetime | None
+    warnings: tuple[Note, ...]
+    since: datetime | None
+
+
+@record
+class DiskView:
+    """An adapter disk. `used`: bytes that staging reported, equal contents once; `capacity` None: not known."""
+
+    namespace: str
+    claim: str
+    used: int
+    services: int
+    capacity: int | None
+    phase: str
+
+
+@record
+class ServiceView:
+    """One service as it is shown."""
+
+    namespace: str
+    name: str
+    status: str
+    mode: str
+    serves: str  # profile, model or image
+    base: BaseView | None
+    adapters: tuple[AdapterView, ...]
+    ceiling: int | None
+    ceiling_origin: str
+    ceiling_asked: int | None  # asked for, not in force yet
+    with_adapters: bool
+    replicas: str
+    ready: int | None
+    disk: DiskView | None
+    own_bytes: int
+    notes: tuple[Note, ...]  # what its conditions say is missing or wrong
+    paused: bool
+    leaving: bool
+    created: datetime | None
+
+
+@record
+class EventView:
+    """One event of ours."""
+
+    at: datetime | None
+    bad: bool
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+    count: int
+
+
+class Refused(Protocol):
+    """What admission keeps of a refusal; `at` in seconds since the epoch, `errors` as they were answered."""
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def operation(self) -> str: ...
+    @property
+    def errors(self) -> tuple[str, ...]: ...
+
+
+@record
+class RefusalView:
+    """One refusal."""
+
+    at: datetime
+    kind: str
+    namespace: str
+    name: str
+    operation: str
+    errors: tuple[str, ...]
+    more: int
+
+
+def _word(value: object, default: str = "") -> str:
+    return harmless(value, LONGEST_NAME) if isinstance(value, str) and value else default
+
+
+def brief(service: Json) -> Brief:
+    """Return what is kept of a service."""
+    entries = items(service, "status", "adapters")
+    declared = [ref.name for ref in adapter_refs(service)]
+    known = {name: entry for entry in entries if (name := text(entry, "name"))}
+    states = [_word(dig(known.get(name), "state"), "Pending") for name in dict.fromkeys(declared)]
+    states += [_word(dig(entry, "state"), "Pending") for name, entry in known.items() if name not in declared]
+    status = _word(dig(service, "status", "status"), "Pending")
+    own = f"{namespace_of(service)}/{name_of(service)}"
+    words = (own, _serves(service), text(service, "status", "resolvedProfile", "name") or "", *known, *declared)
+    return Brief(
+        status=status,
+        adapters=tuple(states),
+        trouble=status in BAD_STATES or any(state in BAD_STATES for state in states),
+        staging=any(state in STAGING for state in states),
+        haystack=" ".join(dict.fromkeys(words)).lower(),
+        claim=text(service, "status", "adapterDiskPersistentVolumeClaim") or "",
+        contents=tuple(
+            (text(entry, "digest") or f"{own}/{name}", size)
+            for name, entry in known.items()
+            if (size := integer(entry, "sizeBytes"))
+        ),
+    )
+
+
+def used_bytes(briefs: Sequence[Brief]) -> int:
+    """Return the bytes on a disk that these services share: each content once."""
+    contents: dict[str, int] = {}
+    for one in briefs:
+        contents.update(one.contents)
+    return sum(contents.values())
+
+
+def service_view(service: Json, world: World, disk: Callable[[str], DiskView | None]) -> ServiceView:
+    """Return a service as it is shown. Args: `disk` returns its adapter disk by the claim's name."""
+    seen = see_service(service, world)
+    with_adapters = uses_adapters(service)
+    ceiling = seen.ceiling if with_adapters else None
+    base = seen.base.artifact if seen.base.known else None
+    claim = text(service, "status", "adapterDiskPersistentVolumeClaim")
+    return ServiceView(
+        namespace=namespace_of(service),
+        name=name_of(service),
+        status=_word(dig(service, "status", "status"), "Pending"),
+        mode=adapter_mode(service),
+        serves=_serves(service),
+        base=_base(base) if base is not None else None,
+        adapters=_adapters(service, world),
+        ceiling=_reported_or(service, ceiling),
+        ceiling_origin=_word(ceiling.origin) if ceiling is not None else "",
+        ceiling_asked=_asked(service, ceiling),
+        with_adapters=with_adapters,
+        replicas=_word(dig(service, "status", "runtime", "replicas")),
+        ready=_ready(service),
+        disk=disk(claim) if claim else None,
+        own_bytes=sum(size for _, size in dict(brief(service).contents).items()),
+        notes=_notes(service),
+        paused=paused(service),
+        leaving=terminating(service),
+        created=parse_time(dig(service, "metadata", "creationTimestamp")),
+    )
+
+
+def _serves(service: Json) -> str:
+    found = profile_name(service)
+    for path in (("spec", "model", "name"), ("spec", "model", "image"), ("spec", "template", "name")):
+        found = found or text(service, *path)
+    return _word(found)
+
+
+def _reported_or(service: Json, ceiling: CeilingDecision | None) -> int | None:
+    if ceiling is None:
+        return None
+    return ceiling.value if ceiling.value is not None else integer(service, "status", "adapterMaxRank")
+
+
+def _asked(service: Json, ceiling: CeilingDecision | None) -> int | None:
+    """What is asked for beside what is in force: not resolved yet, or no valid number."""
+    if ceiling is None or not (ceiling.deferred or ceiling.invalid_because):
+        return None
+    return ceiling.asked.value if isinstance(ceiling.asked.value, int) else None
+
+
+def _ready(service: Json) -> int | None:
+    """Return the ready replicas: the first number of `1/2`."""
+    number = (text(service, "status", "runtime", "replicas") or "").partition("/")[0]
+    return int(number) if number.isdigit() and len(number) < 7 else None
+
+
+def _base(artifact: Json) -> BaseView:
+    return BaseView(
+        name=name_of(artifact),
+        model_id=_word(model_id(artifact)),
+        status=_word(dig(artifact, "status", "status"), "Pending"),
+        percentage=_percent(integer(artifact, "status", "progress", "percentage")),
+    )
+
+
+def _percent(value: int | None) -> int | None:
+    return None if value is None else max(0, min(100, value))
+
+
+def _adapters(service: Json, world: World) -> tuple[AdapterView, ...]:
+    """The declared ones in the user's order, then those that are leaving."""
+    known = {name: mapping(entry) for entry in items(service, "status", "adapters") if (name := text(entry, "name"))}
+    declared = list(dict.fromkeys(ref.name for ref in adapter_refs(service)))
+    shown = [_adapter(service, world, name, known.get(name, {}), leaving=False) for name in declared]
+    shown += [
+        _adapter(service, world, name, entry, leaving=True) for name, entry in known.items() if name not in declared
+    ]
+    return tuple(shown)
+
+
+def _adapter(service: Json, world: World, name: str, entry: Json, *, leaving: bool) -> AdapterView:
+    artifact = world.get(AIM_ARTIFACT, namespace_of(service), name)
+    progress = mapping(entry, "progress")
+    return AdapterView(
+        name=_word(name),
+        state=_word(entry.get("state"), "Pending"),
+        leaving=leaving,
+        rank=integer(entry, "rank"),
+        declared=declared_rank(artifact) if artifact is not None else None,
+        size=integer(entry, "sizeBytes"),
+        percentage=_percent(integer(progress, "percentage")),
+        downloaded=integer(progress, "downloadedBytes"),
+        total=integer(progress, "totalBytes") or None,
+        loaded=integer(entry, "loadedReplicas"),
+        error=harmless(entry.get("lastError") or ""),
+        attempts=integer(entry, "attempts"),
+        next_try=parse_time(entry.get("nextRetryTime")),
+        warnings=tuple(
+            Note(_word(dig(note, "reason")), harmless(dig(note, "message") or "")) for note in items(entry, "warnings")
+        )[:MOST_ERRORS],
+        since=parse_time(entry.get("lastObserved")),
+    )
+
+
+_TOLD = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady")
+_ECHO = "Gated"  # says only that an earlier condition is not True
+
+
+def _notes(service: Json) -> tuple[Note, ...]:
+    """What the conditions say is missing or wrong, in the order in which they depend on each other."""
+    entries = [condition(service, kind) for kind in _TOLD]
+    return tuple(
+        Note(_word(entry.get("reason")), harmless(entry.get("message") or ""))
+        for entry in entries
+        if entry.get("status") == "False" and entry.get("reason") != _ECHO
+    )
+
+
+def disk_view(namespace: str, claim: str, used: int, services: int, pvc: Json | None) -> DiskView:
+    """Return an adapter disk. Args: `services` counts those on it; `pvc` is the claim, None when it is not known."""
+    capacity = text(pvc, "status", "capacity", "storage")
+    return DiskView(
+        namespace=namespace,
+        claim=_word(claim),
+        used=used,
+        services=services,
+        capacity=quantity_bytes(capacity) if capacity else None,
+        phase=_word(dig(pvc, "status", "phase")),
+    )
+
+
+_FACTORS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "": 1}
+
+
+def quantity_bytes(value: str) -> int | None:
+    """Return a claim's capacity in bytes, None for a form that capacities do not have."""
+    number = value.rstrip("KMGTPik")
+    factor = (_FACTORS | _DECIMAL).get(value[len(number) :])
+    try:
+        return int(float(number) * factor) if factor is not None and len(number) < 20 else None
+    except ValueError:
+        return None
+
+
+def event_view(event: Json) -> EventView:
+    """Return an event as it is shown."""
+    about = mapping(event, "involvedObject")
+    stamps = (event.get("lastTimestamp"), event.get("eventTime"), dig(event, "metadata", "creationTimestamp"))
+    return EventView(
+        at=next((moment for value in stamps if (moment := parse_time(value)) is not None), None),
+        bad=event.get("type") == "Warning",
+        kind=_word(about.get("kind")),
+        namespace=_word(about.get("namespace")),
+        name=_word(about.get("name")),
+        reason=_word(event.get("reason")),
+        message=harmless(event.get("message") or ""),
+        count=integer(event, "count") or 1,
+    )
+
+
+def refusal_view(refusal: Refused) -> RefusalView:
+    """Return a refusal as it is shown."""
+    return RefusalView(
+        at=datetime.fromtimestamp(refusal.at, UTC),
+        kind=_word(refusal.kind),
+        namespace=_word(refusal.namespace),
+        name=_word(refusal.name),
+        operation=_word(refusal.operation),
+        errors=tuple(harmless(error) for error in refusal.errors[:MOST_ERRORS]),
+        more=max(0, len(refusal.errors) - MOST_ERRORS),
+    )
