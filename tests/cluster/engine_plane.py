@@ -1,7 +1,7 @@
 """A control plane of its own for tests that break it, a cutting proxy in front, and a small writer process.
 
 Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY`) it is one candidate for the
-lease that, while it leads, writes one ConfigMap as fast as it can.
+lease that, while it leads, writes one ConfigMap again and again, as controllers write: by the shell, over an informer.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import yaml
 
 from api.kinds import CONFIG_MAP
 from devcluster.front import bring_up, take_down
 from reconcile.client import Client
+from reconcile.decision import Decision
 from reconcile.errors import Transient
+from reconcile.informer import Informer
 from reconcile.lease import Lease
+from reconcile.shell import Shell
 
-LEASE_DURATION = timedelta(seconds=2)
-LEASE_RENEW = timedelta(milliseconds=300)
-LEASE_MARGIN = timedelta(milliseconds=600)
+LEASE_DURATION = timedelta(seconds=1)  # the shortest that a Lease object can tell
+LEASE_RENEW = timedelta(milliseconds=200)
+LEASE_MARGIN = timedelta(milliseconds=250)
+BETWEEN_WRITES = 0.004  # seconds: several pairs of candidates share the machine
 WRITTEN = "written"  # the ConfigMap that candidates write
 
 
@@ -184,7 +189,7 @@ def behind(proxy_port: int, plane: Plane, folder: Path) -> Path:
 
 
 async def candidate(kubeconfig: str, namespace: str, identity: str) -> None:
-    """Take part in the election; while leading, write (holder, number) with the version that was read last."""
+    """Take part in the election; while leading, write (holder, term, number). A term is one time of leadership."""
     async with await Client.connect(kubeconfig, within=5) as client:
         lease = Lease(
             client,
@@ -198,38 +203,45 @@ async def candidate(kubeconfig: str, namespace: str, identity: str) -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         electing = asyncio.create_task(lease.run())
-        writing = asyncio.create_task(_write_while_leading(lease, writer, namespace, identity))
-        await stop.wait()
+        informer = Informer(client, CONFIG_MAP, namespaces=[namespace])
+        recorder = SimpleNamespace(record=lambda *_: None)
+        shell = Shell(writer, {CONFIG_MAP: informer}, recorder, cast("Any", recorder))
+        watching = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        writing = asyncio.create_task(_write_while_leading(lease, shell, namespace, identity))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait((stopped, writing), return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            writing.result()  # it never ends well: shown on standard error
         writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        watching.cancel()
+        await asyncio.gather(writing, watching, return_exceptions=True)
         electing.cancel()
         await asyncio.gather(electing, return_exceptions=True)
         await lease.release()
 
 
-async def _write_while_leading(lease: Lease, writer: Client, namespace: str, identity: str) -> None:
+async def _write_while_leading(lease: Lease, shell: Shell, namespace: str, identity: str) -> None:
     number = 0
-    version: str | None = None
     while True:
         await lease.wait_held()
-        try:
-            if version is None:
-                found = await writer.find(CONFIG_MAP, namespace, WRITTEN)
-                version = found["metadata"]["resourceVersion"] if found else ""
-            number += 1
-            obj: dict[str, Any] = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"namespace": namespace, "name": WRITTEN},
-                "data": {"holder": identity, "number": f"{number}"},
-            }
-            if version:
-                obj["metadata"]["resourceVersion"] = version
-            stored = await writer.apply(CONFIG_MAP, obj)
-            version = stored["metadata"]["resourceVersion"]
-        except Transient:
-            version = None
-            await asyncio.sleep(0.05)
+        number += 1
+        data = {"holder": identity, "term": f"{_term(lease)}", "number": f"{number}"}
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": namespace, "name": WRITTEN},
+            "data": data,
+        }
+        with contextlib.suppress(Transient):
+            await shell.carry_out(CONFIG_MAP, wanted, Decision(apply=((CONFIG_MAP, wanted),)))
+        await asyncio.sleep(BETWEEN_WRITES)
+
+
+def _term(lease: Lease) -> int:
+    """How often the lease has changed hands, as its holder wrote it."""
+    assert lease._seen is not None
+    return int(lease._seen.obj["spec"]["leaseTransitions"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -29,7 +30,9 @@ from reconcile.metrics import CACHE_RELISTS
 from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
 
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
-PAUSES = int(os.environ.get("AIM_TEST_PAUSES", "8"))  # `make test-long` sets more
+LONG = os.environ.get("AIM_TEST_LONG") == "1"
+PAUSES = int(os.environ.get("AIM_TEST_PAUSES", "300" if LONG else "50"))
+PAIRS = 5  # pairs of candidates that are paused beside each other
 STEPS = int(os.environ.get("AIM_TEST_STEPS", "150"))
 
 pytestmark = pytest.mark.cluster
@@ -96,7 +99,7 @@ async def running(*informers: Informer) -> AsyncIterator[None]:
 
 
 def relists() -> float:
-    return CACHE_RELISTS.labels("configmaps")._value.get()
+    return float(CACHE_RELISTS.labels("configmaps")._value.get())
 
 
 async def same(informer: Informer, client: Client, namespace: str) -> bool:
@@ -277,11 +280,14 @@ def spawn(plane: Plane, namespace: str, identity: str) -> Any:
     )
 
 
+Write = tuple[str, int, int]  # holder, term, number
+
+
 class History:
-    """What the API server stored, in order: (holder, number) of each version of the ConfigMap."""
+    """What the API server stored, in order: (holder, term, number) of each version of the ConfigMap."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self.writes: list[tuple[str, int]] = []
+        self.writes: list[Write] = []
         self._client, self._namespace = client, namespace
 
     async def follow(self) -> None:
@@ -289,12 +295,19 @@ class History:
         async for event in self._client.watch(CONFIG_MAP, version, self._namespace):
             data = event.object.get("data") or {}
             if event.type != "BOOKMARK" and event.object["metadata"]["name"] == WRITTEN:
-                self.writes.append((data["holder"], int(data["number"])))
+                self.writes.append((data["holder"], int(data["term"]), int(data["number"])))
+
+    async def until(self, condition: Callable[[list[Write]], bool], seconds: float = 60) -> None:
+        """Wait for writes; shows the last ones when they do not come."""
+        try:
+            await until(lambda: condition(self.writes), seconds)
+        except TimeoutError:
+            pytest.fail(f"{self._namespace}: not after {seconds} s; the last writes: {self.writes[-5:]}")
 
     def holders(self) -> list[str]:
         """Holders in the order in which they wrote, each turn once."""
         turns: list[str] = []
-        for holder, _ in self.writes:
+        for holder, _, _ in self.writes:
             if not turns or turns[-1] != holder:
                 turns.append(holder)
         return turns
@@ -352,29 +365,58 @@ async def test_a_killed_leader_is_followed_when_its_time_is_over(plane: Plane, d
             await end(first, second)
 
 
-async def test_a_paused_leader_writes_nothing_stale(plane: Plane, direct: Client, namespace: str) -> None:
-    """Stopped at random points for longer than the lease lasts: once another has written, it writes no more until it
-    leads again, which it can only after the other was stopped in turn."""
+async def test_a_paused_leader_writes_nothing_stale(plane: Plane, direct: Client) -> None:
+    """Stopped at random points for longer than the lease lasts, then continued under another leader.
+
+    Each write tells in which term of leadership it was decided: terms never go back. The points are random in the life
+    of a process that does nothing but decide and write, so they fall before, inside and after its requests.
+    """
     seed = random.randrange(2**32)
     print(f"seed {seed}, {PAUSES} pauses")  # noqa: T201 - shown when it fails
-    rng = random.Random(seed)
-    async with followed(direct, namespace) as history:
-        processes = {name: await spawn(plane, namespace, name) for name in ("first", "second")}
+    each = [PAUSES // PAIRS + (index < PAUSES % PAIRS) for index in range(PAIRS)]
+    counts = await asyncio.gather(
+        *(_pause_in_turn(plane, direct, random.Random(seed + index), count) for index, count in enumerate(each))
+    )
+    print(f"{sum(counts)} writes, none stale")  # noqa: T201 - shown when it fails
+
+
+async def _pause_in_turn(plane: Plane, direct: Client, rng: random.Random, pauses: int) -> int:
+    """Let two candidates write, and pause the leader again and again; return how many writes were judged."""
+    name = f"paused-{rng.randrange(10**9)}"
+    await direct.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    async with followed(direct, name) as history:
+        processes = {who: await spawn(plane, name, who) for who in ("first", "second")}
         try:
-            for _ in range(PAUSES):
-                await until(lambda: history.writes)
-                turns = len(history.holders())
-                leader = history.holders()[-1]
-                await asyncio.sleep(rng.random() * 0.6)
+            for _ in range(pauses):
+                seen = len(history.writes)
+                await history.until(_longer_than(seen))
+                leader, term, _ = history.writes[-1]
+                await asyncio.sleep(rng.random() * 0.2)
                 processes[leader].send_signal(signal.SIGSTOP)
-                await until(lambda turns=turns: len(history.holders()) > turns, 20)
-                others_writes = len(history.writes)
+                await history.until(_after_term(term))
+                taken = len(history.writes)
                 processes[leader].send_signal(signal.SIGCONT)
-                await until(lambda count=others_writes: len(history.writes) > count + 20, 20)
-                assert len(history.holders()) == turns + 1, history.writes[-60:]
-                assert history.holders()[-1] != leader
+                await history.until(_longer_than(taken + 10))
+            terms = [term for _, term, _ in history.writes]
+            assert terms == sorted(terms), _steps_back(history.writes)
+            assert len({(who, term) for who, term, _ in history.writes}) == len(set(terms))
+            assert len(set(terms)) > pauses
         finally:
             await end(*processes.values())
+    return len(history.writes)
+
+
+def _longer_than(count: int) -> Callable[[list[Write]], bool]:
+    return lambda writes: len(writes) > count
+
+
+def _after_term(term: int) -> Callable[[list[Write]], bool]:
+    return lambda writes: writes[-1][1] > term
+
+
+def _steps_back(writes: list[Write]) -> list[tuple[Write, Write]]:
+    pairs = itertools.pairwise(writes)
+    return [(before, after) for before, after in pairs if after[1] < before[1]]
 
 
 async def test_a_lease_survives_an_api_server_restart_shorter_than_itself(
