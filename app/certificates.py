@@ -12,7 +12,7 @@ from typing import Any
 
 from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, SERVICE, VALIDATING_WEBHOOK_CONFIGURATION, Kind
 from app.settings import Settings
-from certs.mounted import MountedCertificate
+from certs.mounted import MountedAuthorities, MountedCertificate
 from certs.serve import ServingCertificate
 from certs.store import Lives, SelfManaged, Unavailable
 from reconcile.client import Client
@@ -161,6 +161,8 @@ async def certificates(client: Client | None, settings: Settings, serving: Servi
         cluster = CertificateCluster(client, settings)
         lives = Lives(settings.authority_life, settings.certificate_life, settings.authority_publish_time)
         jobs = [SelfManaged(cluster, serving, lives=lives).run(), cluster.watch()]
+    if settings.client_ca_file is not None:
+        jobs.append(MountedAuthorities(settings.client_ca_file, serving).run())
     tasks = [asyncio.create_task(job, name="certificates") for job in jobs]
     try:
         yield

@@ -25,6 +25,7 @@ from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from app.settings import Settings
 from app.watchdog import Watchdog
 from app.wiring import Parts, Wiring, wire
+from certs.pem import BadCertificate
 from certs.serve import ServingCertificate
 from reconcile.auth import NoCredentials
 from reconcile.cache import Key
@@ -91,7 +92,7 @@ async def serve(settings: Settings, stop: Stop | None = None) -> int:
         async with client:
             try:
                 process = _Process(settings, client, stop)
-            except OSError as error:  # a port, or the file of client authorities
+            except (OSError, BadCertificate) as error:  # a port, or the file of client authorities
                 log.error("cannot serve", extra={"error": str(error)})
                 return EXIT_FAILED
             await process.live()
@@ -107,7 +108,7 @@ class _Process:
         self._listeners: list[socket.socket] = []
         try:
             self._make_parts()
-        except OSError:
+        except (OSError, BadCertificate):
             for listener in self._listeners:
                 listener.close()
             raise
@@ -126,8 +127,8 @@ class _Process:
             workers=settings.workers,
             drain=settings.shutdown_grace - settings.drain,
         )
-        client_ca = str(settings.client_ca_file) if settings.client_ca_file else None
-        self._certificate = ServingCertificate(client_ca_file=client_ca)
+        clients = settings.client_ca_file.read_bytes() if settings.client_ca_file else None
+        self._certificate = ServingCertificate(client_authorities=clients)
         self._admission = self._make_admission()
         self._watchdog = Watchdog()
         health = health_app(self._checks(), metrics=not settings.metrics_auth)
@@ -270,7 +271,7 @@ class _Process:
             return []
         app: AsgiApp = guard_by_token(health_app([]), TokenGate(self._client, "/metrics"))
         listener = self._bind(self._settings.metrics_port)
-        return [LoopServer("metrics", app, listener, _HEALTH_BOUNDS, tls=self._certificate.context)]
+        return [LoopServer("metrics", app, listener, _HEALTH_BOUNDS, tls=self._certificate.open_context)]
 
     @asynccontextmanager
     async def _certificates(self) -> AsyncIterator[None]:

@@ -1,4 +1,7 @@
-"""A pair that someone else puts into a folder (cert-manager, or by hand): watched, checked, taken into service."""
+"""What someone else puts into files (cert-manager, or by hand): watched, checked, taken into service.
+
+The serving pair, and the authorities whose clients may call.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 from pathlib import Path
 
 from certs.pem import BadCertificate, Pair
-from certs.serve import ServingCertificate
+from certs.serve import CLIENTS, ServingCertificate
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +69,51 @@ class MountedCertificate:
         self._broken_looks += 1
         if self._broken_looks < PATIENCE and self._serving.life is not None:
             return
-        words = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
-        self._serving.report_problem(f"{self._certificate.parent}: {words}")
+        self._serving.report_problem(_words(self._certificate.parent, error))
 
     def _signature(self) -> _Signature:
-        """What changes when the files do: where the links lead, inode, size and time of change."""
-        return tuple(self._signature_of(path) for path in (self._certificate, self._key))
+        return _signature_of(self._certificate, self._key)
 
-    @staticmethod
-    def _signature_of(path: Path) -> tuple[str, int, int, int]:
-        found = path.stat()
-        return os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns
+
+class MountedAuthorities:
+    """Follows a file of client authorities.
+
+    Args: `path` PEM, as a ConfigMap or Secret volume shows it, or a plain file.
+    """
+
+    def __init__(self, path: Path, serving: ServingCertificate, *, poll_seconds: float = POLL_SECONDS) -> None:
+        self._path, self._serving, self._poll_seconds = path, serving, poll_seconds
+        self._seen: _Signature | None = None
+        self._broken_looks = 0
+
+    async def run(self) -> None:
+        """Look at the file until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(self._poll_seconds)
+
+    def look(self) -> None:
+        """Ask clients for the authorities in the file when it has changed; a broken one is reported, the old kept."""
+        try:
+            before = _signature_of(self._path)
+            if before == self._seen:
+                return
+            self._serving.replace_client_authorities(self._path.read_bytes())
+        except (OSError, BadCertificate) as error:
+            self._broken_looks += 1
+            if self._broken_looks >= PATIENCE:
+                self._serving.report_problem(_words(self._path, error), CLIENTS)
+        else:
+            self._seen = before
+            self._broken_looks = 0
+
+
+def _signature_of(*paths: Path) -> _Signature:
+    """Return what changes when files do: where the links lead, inode, size and time of change. Raises: OSError."""
+    found = [(path, path.stat()) for path in paths]
+    return tuple((os.path.realpath(path), stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found)
+
+
+def _words(place: Path, error: OSError | BadCertificate) -> str:
+    words = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
+    return f"{place}: {words}"

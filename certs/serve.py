@@ -10,10 +10,21 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from certs import metrics
-from certs.decide import Validity
-from certs.pem import BadCertificate, Pair, check_pair, fingerprint_of, parse_certificate
+from certs.decide import Validity, is_expired
+from certs.pem import (
+    BadCertificate,
+    Pair,
+    check_pair,
+    fingerprint_of,
+    join,
+    parse_bundle,
+    parse_certificate,
+    validity_of,
+)
 
 log = logging.getLogger(__name__)
+
+PAIR, CLIENTS = "serving pair", "client authorities"  # what a problem can be about
 
 
 class ServingCertificate:
@@ -24,21 +35,26 @@ class ServingCertificate:
     the old certificate beside a new one of another key type.
 
     Args:
-        client_ca_file: when set, clients must show a certificate of one of these authorities.
+        client_authorities: PEM; when set, clients of `context` must show a certificate of one of them. Those of
+            `open_context` (metrics) are never asked.
         now: the clock, UTC.
+    Raises: BadCertificate when there is no usable authority among them.
     """
 
     def __init__(
-        self, *, client_ca_file: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, *, client_authorities: bytes | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._now = now
         self._current: ssl.SSLContext | None = None
+        self._current_open: ssl.SSLContext | None = None
         self._pair: Pair | None = None
         self._life: Validity | None = None
-        self._problem: str | None = None
-        self._client_ca_file = client_ca_file
-        self.context = self._make_context()
+        self._problems: dict[str, str] = {}  # by what they are about
+        self._clients = None if client_authorities is None else self._usable_authorities(client_authorities)
+        self.context = self._make_context(self._clients)
         self.context.sni_callback = self._choose
+        self.open_context = self._make_context(None)
+        self.open_context.sni_callback = self._choose_open
 
     @property
     def life(self) -> Validity | None:
@@ -53,12 +69,12 @@ class ServingCertificate:
     @property
     def problem(self) -> str | None:
         """Why a newer certificate is not in service, or why the one in service is no good; None when all is well."""
+        found = list(self._problems.values())
         if self._life is None:
-            return self._problem or "no certificate has been loaded yet"
-        if self._now() > self._life.not_after:
-            expired = f"the certificate being served expired at {self._life.not_after:%Y-%m-%dT%H:%M:%SZ}"
-            return f"{expired}; {self._problem}" if self._problem else expired
-        return self._problem
+            found = found or ["no certificate has been loaded yet"]
+        elif self._now() > self._life.not_after:
+            found.insert(0, f"the certificate being served expired at {self._life.not_after:%Y-%m-%dT%H:%M:%SZ}")
+        return "; ".join(found) or None
 
     @property
     def usable(self) -> bool:
@@ -74,13 +90,8 @@ class ServingCertificate:
             self.clear_problem()
             return False
         life = check_pair(pair, self._now())
-        fresh = self._make_context()
-        with _as_file(pair.certificate) as certificate, _as_file(pair.key) as key:
-            try:
-                fresh.load_cert_chain(certificate, key)
-            except (ssl.SSLError, OSError) as error:
-                raise BadCertificate(f"the pair was refused by the TLS library: {error}") from error
-        self._current, self._pair, self._life = fresh, pair, life
+        self._current, self._current_open = self._make_context(self._clients, pair), self._make_context(None, pair)
+        self._pair, self._life = pair, life
         self.clear_problem()
         metrics.RELOADS.inc()
         metrics.EXPIRY.set(life.not_after.timestamp())
@@ -90,33 +101,71 @@ class ServingCertificate:
         )
         return True
 
-    def report_problem(self, problem: str) -> None:
-        """Say why a newer certificate cannot be used: in the log once, in metric and readiness until it is mended."""
-        if problem != self._problem:
-            log.error("a certificate cannot be used; the old one is kept", extra={"problem": problem})
-        self._problem = problem
+    def replace_client_authorities(self, pem: bytes) -> bool:
+        """Ask clients for a certificate of other authorities, from the next handshake on; returns whether they are.
+
+        Raises: BadCertificate, and goes on with the old ones.
+        """
+        usable = self._usable_authorities(pem)
+        changed = usable != self._clients
+        if changed:
+            if self._pair is not None:
+                self._current = self._make_context(usable, self._pair)
+            self._clients = usable
+            log.info("client authorities in service", extra={"count": len(parse_bundle(usable))})
+        self.clear_problem(CLIENTS)
+        return changed
+
+    def report_problem(self, problem: str, about: str = PAIR) -> None:
+        """Say why something newer cannot be used: in the log once, in metric and readiness until it is mended."""
+        if problem != self._problems.get(about):
+            log.error("a certificate cannot be used; the old one is kept", extra={"about": about, "problem": problem})
+        self._problems[about] = problem
         metrics.PROBLEM.set(1)
 
-    def clear_problem(self) -> None:
-        """The newest certificate is in service."""
-        self._problem = None
-        metrics.PROBLEM.set(0)
+    def clear_problem(self, about: str = PAIR) -> None:
+        """The newest is in service."""
+        self._problems.pop(about, None)
+        metrics.PROBLEM.set(1 if self._problems else 0)
 
-    def _make_context(self) -> ssl.SSLContext:
-        """Return a context without a pair. Whom it trusts is set in each: verification looks at the chosen one."""
+    def _usable_authorities(self, pem: bytes) -> bytes:
+        """Return those that have not expired. Raises: BadCertificate when none is left."""
+        alive = [each for each in parse_bundle(pem) if not is_expired(validity_of(each), self._now())]
+        if not alive:
+            raise BadCertificate("all client authorities have expired")
+        return join(alive)
+
+    @staticmethod
+    def _make_context(clients: bytes | None, pair: Pair | None = None) -> ssl.SSLContext:
+        """Return a context. Whom it trusts is set in each: verification looks at the chosen one.
+
+        Raises: BadCertificate.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        if self._client_ca_file is not None:
-            context.load_verify_locations(cafile=self._client_ca_file)
-            context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            if clients is not None:
+                context.load_verify_locations(cadata=clients.decode("ascii"))
+                context.verify_mode = ssl.CERT_REQUIRED
+            if pair is not None:
+                with _as_file(pair.certificate) as certificate, _as_file(pair.key) as key:
+                    context.load_cert_chain(certificate, key)
+        except (ssl.SSLError, OSError) as error:
+            raise BadCertificate(f"refused by the TLS library: {error}") from error
         return context
 
     def _choose(self, handshake: ssl.SSLSocket | ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
         if self._current is None:
             return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
         handshake.context = self._current
+        return None
+
+    def _choose_open(self, handshake: ssl.SSLSocket | ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
+        if self._current_open is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        handshake.context = self._current_open
         return None
 
 

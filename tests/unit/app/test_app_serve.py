@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 import app.serve
 from api.kinds import Kind
@@ -23,6 +24,8 @@ from app.serve import Stop
 from app.servers import Receive, Scope, Send, answer
 from app.settings import Settings, load_settings
 from app.wiring import Parts, Wiring
+from certs.decide import authority_validity
+from certs.pem import make_authority
 from reconcile.cache import Key
 from reconcile.engine import Watch
 from reconcile.informer import Informer
@@ -290,6 +293,40 @@ async def test_mounted_certificates_need_no_rights_in_the_cluster(world: World, 
         (folder / "tls.crt").write_bytes(pair.certificate)
         (folder / "tls.key").write_bytes(pair.key)
         await ready(process)
+
+
+async def test_client_authorities_are_followed_and_metrics_ask_for_none(world: World, tmp_path: Path) -> None:
+    """A broken file is told in log, metric and readiness, and costs nobody anything."""
+    file = tmp_path / "client-ca.crt"
+    validity = authority_validity(datetime.now(UTC), timedelta(days=1))
+    file.write_bytes(make_authority("clients", validity).certificate)
+    settings = {"client_ca_file": str(file), "metrics_auth": True, "metrics_port": "0"}
+    async with serve(world.api) as server, running(world, server, **settings) as process:
+        await ready(process)
+        with pytest.raises((OSError, IndexError)):
+            await process.review(world)
+        context = ssl.create_default_context(cadata=base64.b64decode(world.bundles()[0]).decode())
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", process.port("metrics"), ssl=context, server_hostname="aim-adapters-webhook.ns.svc"
+        )
+        writer.close()
+        file.write_text("garbage")
+        await until(lambda: process.process._certificate.problem, 10)
+        status, page = await process.get("/readyz")
+        assert status == 200
+        assert f"[!] certificate: {file}: no PEM certificate could be read" in page
+        assert REGISTRY.get_sample_value("aim_adapters_certificate_problem") == 1
+        file.write_bytes(make_authority("others", validity).certificate)
+        await until(lambda: process.process._certificate.problem is None, 10)
+
+
+async def test_no_client_authority_is_told_and_ends_it(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ca.crt").write_text("garbage")
+    async with serve(world.api) as server:
+        assert await app.serve.serve(world.settings(server, client_ca_file=str(tmp_path / "ca.crt")), Stop()) == 1
+    assert "cannot serve" in caplog.text
 
 
 async def test_admission_only_takes_no_lease(world: World) -> None:

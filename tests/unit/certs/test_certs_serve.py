@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from prometheus_client import REGISTRY
 
 from certs.decide import Validity, authority_validity, leaf_validity
-from certs.mounted import MountedCertificate
+from certs.mounted import MountedAuthorities, MountedCertificate
 from certs.pem import (
     BadCertificate,
     Pair,
@@ -167,29 +167,83 @@ async def test_tls_below_1_2_is_refused() -> None:
     assert ServingCertificate().context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
+async def greeted(port: int, issuer: Pair, signer: Pair | None, folder: Path) -> bool:
+    """Tell whether a client with a certificate of `signer`, or with none, is answered."""
+    context = ssl.create_default_context(cadata=issuer.certificate.decode())
+    if signer is not None:
+        pair = client_pair(signer)
+        (folder / "client.pem").write_bytes(pair.certificate + pair.key)
+        context.load_cert_chain(str(folder / "client.pem"))
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="svc.ns.svc")
+        writer.write(b"hello\n")
+        answer = await reader.readline()
+        await close(writer)
+    except (ssl.SSLError, ConnectionError):
+        return False
+    return answer == b"hello\n"
+
+
 async def test_clients_can_be_asked_for_a_certificate(tmp_path: Path) -> None:
     issuer, stranger = authority(), authority()
-    (tmp_path / "ca.crt").write_bytes(issuer.certificate)
-    serving = ServingCertificate(client_ca_file=str(tmp_path / "ca.crt"))
+    serving = ServingCertificate(client_authorities=issuer.certificate)
     serving.replace(leaf_of(issuer))
     async with echo_server(serving.context) as port:
-        for signer, welcome in ((issuer, True), (stranger, False), (None, False)):
-            context = ssl.create_default_context(cadata=issuer.certificate.decode())
-            if signer is not None:
-                pair = client_pair(signer)
-                (tmp_path / "client.pem").write_bytes(pair.certificate + pair.key)
-                context.load_cert_chain(str(tmp_path / "client.pem"))
-            answer = b""
-            try:
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", port, ssl=context, server_hostname="svc.ns.svc"
-                )
-                writer.write(b"hello\n")
-                answer = await reader.readline()
-                await close(writer)
-            except (ssl.SSLError, ConnectionError):
-                pass
-            assert (answer == b"hello\n") is welcome
+        welcome = [await greeted(port, issuer, signer, tmp_path) for signer in (issuer, stranger, None)]
+        assert welcome == [True, False, False]
+    async with echo_server(serving.open_context) as port:
+        assert await greeted(port, issuer, None, tmp_path)
+
+
+async def test_client_authorities_are_followed_without_a_restart(tmp_path: Path) -> None:
+    """Also beside a new pair; what cannot be used is reported, and the old ones are kept."""
+    issuer, first, second = authority(), authority(), authority()
+    file = tmp_path / "ca.crt"
+    file.write_bytes(first.certificate)
+    serving = ServingCertificate(client_authorities=file.read_bytes())
+    mounted = MountedAuthorities(file, serving)
+    serving.replace(leaf_of(issuer))
+    mounted.look()
+
+    async def welcome() -> list[bool]:
+        return [await greeted(port, issuer, signer, tmp_path) for signer in (first, second)]
+
+    async with echo_server(serving.context) as port:
+        assert await welcome() == [True, False]
+        file.write_bytes(first.certificate + second.certificate)
+        mounted.look()
+        assert await welcome() == [True, True]
+        file.write_bytes(second.certificate)
+        mounted.look()
+        assert await welcome() == [False, True]
+        serving.replace(leaf_of(issuer))
+        assert await welcome() == [False, True]
+        for broken, words in ((b"garbage", "no PEM certificate"), (past_authority().certificate, "have expired")):
+            file.write_bytes(broken)
+            for _ in range(3):
+                mounted.look()
+            assert words in (serving.problem or "")
+            assert str(file) in (serving.problem or "")
+            assert REGISTRY.get_sample_value("aim_adapters_certificate_problem") == 1
+            serving.replace(leaf_of(issuer))
+            assert words in (serving.problem or ""), "a new pair mends nothing of it"
+            assert await welcome() == [False, True]
+        file.write_bytes(first.certificate)
+        mounted.look()
+        assert serving.problem is None
+        assert REGISTRY.get_sample_value("aim_adapters_certificate_problem") == 0
+        assert await welcome() == [True, False]
+
+
+def past_authority() -> Pair:
+    """An authority whose life is over."""
+    return make_authority("past", Validity(now() - 3 * DAY, now() - DAY))
+
+
+def test_no_usable_client_authority_is_refused_at_the_start() -> None:
+    for pem in (b"", b"garbage", past_authority().certificate):
+        with pytest.raises(BadCertificate):
+            ServingCertificate(client_authorities=pem)
 
 
 def client_pair(issuer: Pair) -> Pair:

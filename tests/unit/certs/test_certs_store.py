@@ -271,3 +271,22 @@ async def test_the_old_key_is_forgotten_once_the_new_authority_issues() -> None:
     assert not world.data(COMING_KEY)
     assert first._serving.fingerprint != old_leaf
     assert len(parse_bundle(world.bundles["mutating"][0])) == 2
+
+
+async def test_a_renewed_leaf_is_served_though_a_step_that_is_due_fails() -> None:
+    """Steps are requests, and a busy API server may take long over each, or refuse it."""
+    world, clock = World(), Clock()
+    one, two = replica(world, clock), replica(world, clock)
+    await two.look()
+    for _ in range(4):
+        clock.now += 60 * DAY
+        await one.look()
+    clock.now += 5 * DAY  # the next authority is due
+
+    async def refuse(secret: dict[str, Any], data: dict[str, bytes]) -> bool:
+        raise Unavailable("the API server is away")
+
+    world.replace_secret = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await two.look()
+    assert two._serving.fingerprint == fingerprint_of(parse_certificate(world.data("tls.crt")))
