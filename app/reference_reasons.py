@@ -89,11 +89,7 @@ def render() -> dict[str, str]:
 
 def all_words() -> dict[str, list[Entry]]:
     """Return every reason that users can meet, with all its meanings, in alphabetical order."""
-    found = {reason: explain(reason) for reason in all_reasons()}
-    for reason, meaning in EVENTS.items():
-        entry = Entry(reason, f"event on the {meaning.where}", meaning.means, meaning.fix)
-        found.setdefault(reason, []).append(entry)
-    return dict(sorted(found.items()))
+    return {reason: explain(reason) for reason in all_reasons()}
 
 
 def _errors() -> Iterator[str]:

@@ -107,6 +107,8 @@ class Client:
         self._within = within
         self._guard = guard
         self._sessions = _Sessions(credentials)
+        self.heard: list[str] | None = None
+        """A list here takes the Warning headers of all answers: for people who wait for them."""
 
     @classmethod
     async def connect(
@@ -122,7 +124,7 @@ class Client:
         """Return a client over the same connections whose writes are allowed by `guard` only."""
         other = Client.__new__(Client)
         other._credentials, other._within = self._credentials, self._within
-        other._sessions, other._guard = self._sessions, guard
+        other._sessions, other._guard, other.heard = self._sessions, guard, None
         return other
 
     async def __aenter__(self) -> Self:
@@ -431,6 +433,8 @@ class Client:
                 ) as response:
                     answer = await response.read()
                     status = response.status
+                    if self.heard is not None:
+                        self.heard += response.headers.getall("Warning", ())
                     return status, answer, response.headers.get("Retry-After")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if isinstance(error.__cause__, NotLeading):

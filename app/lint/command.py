@@ -13,8 +13,10 @@ import typer
 
 _HELP = """Check manifests before they reach a cluster: the rules of admission, offline.
 
-PATHS are files, directories (*.yaml, *.yml, *.json below them) or - for standard input. References are looked up among
-what is given; what is missing is a warning. Exit code: 0 fine, 1 findings, 2 wrong usage or unreadable.
+Of directories *.yaml, *.yml and *.json are read. References are looked up among what is given; \
+what is missing is a warning.
+
+Exit code: 0 fine, 1 findings, 2 wrong usage or unreadable.
 
 \b
 Examples:
@@ -44,7 +46,10 @@ def add_lint(cli: typer.Typer) -> None:
 
 
 def lint(  # noqa: PLR0917 - each is an option
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATHS… | -]", show_default=False)] = None,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH…|-", show_default=False, help="Files, directories, or - for standard input."),
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="How findings are printed.")] = Format.TEXT,
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="Namespace of objects that name none.")
@@ -176,8 +181,9 @@ def _progress(doing: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def _explain(reason: str) -> int:
-    from app.lint.explain import explain, render, suggest  # noqa: PLC0415 - as above
+    from app.lint.explain import explain, render, suggest, word_of  # noqa: PLC0415 - as above
 
+    reason = word_of(reason)
     entries = explain(reason)
     if not entries:
         guess = suggest(reason)

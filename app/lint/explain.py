@@ -1,4 +1,4 @@
-"""Every reason that people can meet: what it means, and what to do. From rules, disk, conditions and lint. Pure."""
+"""Every reason that people can meet: what it means, what to do. From rules, disk, conditions, events, lint. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,15 @@ class Entry:
 
 
 def explain(reason: str) -> list[Entry]:
-    """Return all that is known of a reason (a word may come from a rule, a disk Job and a condition), or nothing."""
-    return [entry for source in (_of_lint, _of_rules, _of_disk, _of_conditions) for entry in source(reason)]
+    """Return all that is known of a reason (a rule, a disk Job, a condition, an event may speak a word), or nothing."""
+    sources = (_of_lint, _of_rules, _of_disk, _of_conditions, _of_events)
+    return [entry for source in sources for entry in source(reason)]
+
+
+def word_of(written: str) -> str:
+    """Return the reason in what somebody copied: `[Reason]`, `Reason: message`, or the word in any case."""
+    word = written.partition(":")[0].strip(" []`\"'")
+    return next((known for known in all_reasons() if known.lower() == word.lower()), word)
 
 
 def suggest(reason: str) -> str:
@@ -35,14 +42,14 @@ def suggest(reason: str) -> str:
 
 def all_reasons() -> list[str]:
     """Return every documented reason, sorted."""
-    from app.plugin.reasons import CONDITIONS  # noqa: PLC0415 - only for questions about reasons
+    from app.plugin.reasons import CONDITIONS, EVENTS  # noqa: PLC0415 - only for questions about reasons
     from disk.reasons import REASONS as DISK_REASONS  # noqa: PLC0415
     from rules.registry import all_rules  # noqa: PLC0415
     from rules.validate import PAGES  # noqa: PLC0415 - registers the rules
 
     assert PAGES
     of_rules = {reason for rule in all_rules() for reason in rule.reasons}
-    return sorted({*LINT_REASONS, *of_rules, *DISK_REASONS, *CONDITIONS})
+    return sorted({*LINT_REASONS, *of_rules, *DISK_REASONS, *CONDITIONS, *EVENTS})
 
 
 def _of_lint(reason: str) -> Iterator[Entry]:
@@ -90,6 +97,13 @@ def _of_conditions(reason: str) -> Iterator[Entry]:
 
     if (found := CONDITIONS.get(reason)) is not None:
         yield Entry(reason, f"status: {found.where}", found.means, found.fix)
+
+
+def _of_events(reason: str) -> Iterator[Entry]:
+    from app.plugin.reasons import EVENTS  # noqa: PLC0415 - as above
+
+    if (found := EVENTS.get(reason)) is not None:
+        yield Entry(reason, f"event on the {found.where}", found.means, found.fix)
 
 
 def render(entries: list[Entry]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from api.errors import FieldWarning
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
@@ -41,7 +41,13 @@ async def check_all(client: Client, collected: Collected) -> Report:
     """Return what the cluster and the rules say about the manifests, and what would happen to services."""
     manifests = collected.manifests
     olds = {id(one): await client.find(_kind(one), _namespace(one), name_of(one.obj)) for one in manifests}
-    news = {id(one): await _dry_run(client, one, olds[id(one)]) for one in manifests}
+    news: dict[int, Json | ApiError] = {}
+    said: dict[int, list[str]] = {}
+    for one in manifests:
+        client.heard = []
+        news[id(one)] = await _dry_run(client, one, olds[id(one)])
+        said[id(one)] = [text for header in client.heard if (text := warning_text(header))]
+        client.heard = None
     before, after = Known(), Known.start(_result(one, news[id(one)]) for one in manifests)
     for one in manifests:
         old = olds[id(one)]
@@ -51,7 +57,7 @@ async def check_all(client: Client, collected: Collected) -> Report:
             before.absent.add(_address(one))
     changed = [_result(one, news[id(one)]) for one in manifests if not isinstance(news[id(one)], ApiError)]
     world = await complete(client, after, lambda world: _ask(world, manifests, olds, changed))
-    judged = [_judge(one, olds[id(one)], news[id(one)], world) for one in manifests]
+    judged = [_judge(one, olds[id(one)], news[id(one)], world, said[id(one)]) for one in manifests]
     judged += [
         Judged(finding.subject or "document", f"{finding.file}:{finding.position.line}", "refused", (finding.message,))
         for finding in collected.findings
@@ -128,12 +134,16 @@ def concerned(changed: Iterable[Json], world: World) -> list[Json]:
     return list(found.values())
 
 
-def _judge(manifest: Manifest, old: Json | None, new: Json | ApiError, world: World) -> Judged:
+def _judge(
+    manifest: Manifest, old: Json | None, new: Json | ApiError, world: World, said: Iterable[str] = ()
+) -> Judged:
+    """Return what the server said about a manifest (`said`: its warnings), and what the rules say beyond that."""
     line = manifest.document.locate("metadata.name").line
     place = f"{manifest.file}:{line}"
     shape = [_with_place(manifest, error.path, str(error)) for error in check_shape(manifest.kind, manifest.obj)]
     verdict = _verdict(manifest, old, manifest.obj if isinstance(new, ApiError) else new, world)
-    warnings = tuple(_warning(manifest, one) for one in verdict.warnings)
+    told = dict.fromkeys([*said, *(str(one) for one in verdict.warnings)])
+    warnings = tuple(_with_place(manifest, _path_of(text), text) for text in told)
     if isinstance(new, ApiError):
         errors = _causes(manifest, new)
         return Judged(manifest.subject, place, "refused", tuple(errors), warnings)
@@ -169,8 +179,19 @@ def _causes(manifest: Manifest, error: ApiError) -> list[str]:
     ]
 
 
-def _warning(manifest: Manifest, warning: FieldWarning) -> str:
-    return _with_place(manifest, warning.path, str(warning))
+_HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\\\]|\\\\.)*)"')
+_PATH = re.compile(r"^((?:spec|metadata|status)[\w.\[\]-]*): ")
+
+
+def warning_text(header: str) -> str:
+    """Return the text of a Warning header (`299 - "text"`), empty for one of another form. Source: RFC 9111, 5.5."""
+    found = _HEADER.match(header)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+
+
+def _path_of(text: str) -> str:
+    found = _PATH.match(text)
+    return found[1] if found else ""
 
 
 def _with_place(manifest: Manifest, path: str, text: str) -> str:

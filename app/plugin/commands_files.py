@@ -16,6 +16,7 @@ from app.plugin.output import Shape, answer
 
 if TYPE_CHECKING:
     from app.lint.judge import Collected
+    from reconcile.settings import ReconcileSettings
 
 Files = Annotated[
     list[str],
@@ -82,7 +83,7 @@ def add_render(cli: typer.Typer) -> None:
         "the InferenceService, as YAML.",
         "render -f service.yaml -f profile.yaml -f adapters/",
         "render -f . --assume profile.features=adapters -o table",
-        "render -f . > objects.yaml",
+        "render -f . --config settings.yaml > objects.yaml",
     )
     cli.command("render", help=text)(render)
 
@@ -96,6 +97,10 @@ def render(
     assume: Annotated[
         list[str] | None,
         typer.Option(metavar="SUBJECT.FIELD=VALUE", help="As for `lint`: what is referred to, but not given."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The service's own settings (the file of `serve --config`)."),
     ] = None,
 ) -> None:
     from app.lint.assume import AssumptionError, assumed_objects, parse_assumption  # noqa: PLC0415 - as above
@@ -111,7 +116,7 @@ def render(
         raise typer.Exit(FAILED) from None
     given = [_mutated(manifest.kind, manifest.obj) for manifest in collected.manifests]
     given += assumed_objects(assumptions, given)
-    made, notes, troubles = rehearse(given, datetime.now(UTC))
+    made, notes, troubles = rehearse(given, datetime.now(UTC), _settings(config) if config is not None else None)
     if output is Shape.YAML:
         sys.stdout.write(to_yaml(made))
     else:
@@ -125,6 +130,22 @@ def render(
     for trouble in troubles:
         print_error(trouble)
     raise typer.Exit(FOUND if bad or troubles else 0)
+
+
+def _settings(file: Path) -> ReconcileSettings:
+    """Return what the controllers would go by under a settings file; one that cannot be read ends the command.
+
+    Variables of this shell are not those of the service, so they do not count.
+    """
+    from app.settings import SettingsError, load_settings  # noqa: PLC0415 - as above
+
+    try:
+        settings, _ = load_settings({}, config=file, environ={})
+    except SettingsError as error:
+        for line in error.lines:
+            print_error(line)
+        raise typer.Exit(FAILED) from None
+    return settings.reconcile_settings()
 
 
 def _mutated(kind: Any, obj: Any) -> Any:

@@ -273,8 +273,12 @@ def test_check_shows_what_the_cluster_refuses_with_its_place(team: Team) -> None
 
 
 def test_check_of_objects_that_do_not_exist_yet(team: Team) -> None:
-    report = check(team, team.adapter("sql"), team.service("chat", ["sql"]))
+    old = {**team.service("old"), "apiVersion": "aim.eai.amd.com/v1alpha1"}
+    report = check(team, team.adapter("sql"), team.service("chat", ["sql"]), old)
     assert {one["outcome"] for one in report["objects"]} == {"created"}
+    said = report["objects"][2]["warnings"]
+    assert any("v1alpha1 AIMService is deprecated" in text for text in said), "the API server's own Warning header"
+    report["services"] = [one for one in report["services"] if one["service"].endswith("/chat")]
     (effect,) = report["services"]
     assert (effect["created"], effect["ceilingAfter"]) == (True, 32)
 

@@ -27,6 +27,7 @@ from app.plugin.check import (
     predictor_changes,
     three_way,
 )
+from app.plugin.check_run import warning_text
 from app.plugin.check_view import as_lines, as_view
 from app.plugin.output import as_text
 from app.plugin.render_view import rehearse
@@ -37,6 +38,22 @@ from tests.unit.app.plugin.scene import NOW, Scene, service
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = ReconcileSettings()
+
+
+# -- what the server says -------------------------------------------------------------------------------------------
+
+HEADERS = {
+    '299 - "spec.adapters: nine adapters"': "spec.adapters: nine adapters",
+    '299 - "a \\"quoted\\" word and a \\\\"': 'a "quoted" word and a \\',
+    '299 kube-apiserver "old" "Mon, 30 Nov 2026 00:00:00 GMT"': "old",
+    "nonsense": "",
+    '299 - "cut off': "",
+}
+
+
+@pytest.mark.parametrize(("header", "text"), HEADERS.items())
+def test_warning_headers_are_read(header: str, text: str) -> None:
+    assert warning_text(header) == text
 
 
 # -- how it is applied ----------------------------------------------------------------------------------------------
@@ -288,6 +305,20 @@ def test_a_missing_profile_can_be_assumed() -> None:
     code, text, _ = render(service_only, *assumed, "--assume", "profile.modelSources=[{sourceUri: hf://Qwen/Q}]")
     assert code == 0
     assert "kind: InferenceService" in text
+
+
+def test_the_settings_of_the_service_count(tmp_path: Path) -> None:
+    """The Jobs are rendered as the controllers would with these settings; a bad file ends it with a line per fault."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("stagingDeadline: 11m\n")
+    plain, ours = (render(MANIFESTS, *more)[1] for more in ((), ("--config", str(settings))))
+    assert "activeDeadlineSeconds: 660" in ours
+    assert "activeDeadlineSeconds: 660" not in plain
+    settings.write_text("stagingDeadlin: 11m\nclaimBindTimeout: soon\n")
+    code, _, said = render(MANIFESTS, "--config", str(settings))
+    assert code == 2
+    assert 'unknown key "stagingDeadlin"' in said
+    assert len(said.strip().splitlines()) == 2
 
 
 def test_as_a_table() -> None:
