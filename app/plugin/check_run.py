@@ -179,7 +179,7 @@ def _causes(manifest: Manifest, error: ApiError) -> list[str]:
     ]
 
 
-_HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\\\]|\\\\.)*)"')
+_HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 _PATH = re.compile(r"^((?:spec|metadata|status)[\w.\[\]-]*): ")
 
 
