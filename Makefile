@@ -11,6 +11,10 @@ WORKERS ?= 2
 ALONE := --last-failed --last-failed-no-failures all
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
+AUDIT_VENV ?= .venv-audit
+AUDIT_STAMP := $(AUDIT_VENV)/.installed
+# pypi or osv: whom to ask for known vulnerabilities
+AUDIT_SERVICE ?= pypi
 CHECKED := app.chart api.crds api.reference rules.docs \
 	app.reference_commands app.reference_metrics app.reference_reasons app.reference_settings
 
@@ -94,6 +98,25 @@ $(DOCS_STAMP): requirements-docs.lock
 	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
+.PHONY: sbom
+sbom: $(AUDIT_STAMP) ## the bill of materials of what the image holds: build/sbom.cdx.json (CycloneDX)
+	@mkdir -p build
+	@$(AUDIT_VENV)/bin/python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject pyproject.toml --of JSON -o build/sbom.cdx.json
+	@$(AUDIT_VENV)/bin/python -m app.supply_chain sbom build/sbom.cdx.json requirements.lock aim-adapters
+
+.PHONY: audit
+audit: $(AUDIT_STAMP) ## known vulnerabilities of what the image holds; error 3: the service could not be asked
+	@mkdir -p build && rm -f build/audit.json
+	@$(AUDIT_VENV)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip --vulnerability-service $(AUDIT_SERVICE) \
+		--timeout 15 --progress-spinner off --format json --output build/audit.json >build/audit.log 2>&1 || true
+	@$(AUDIT_VENV)/bin/python -m app.supply_chain audit build/audit.json build/audit.log
+
+$(AUDIT_STAMP): requirements-audit.lock
+	@test -x $(AUDIT_VENV)/bin/python || python3 -m venv $(AUDIT_VENV)
+	@echo "installing the locked dependencies into $(AUDIT_VENV)"
+	@$(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+	@touch $@
+
 .PHONY: lock
 lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
@@ -105,4 +128,4 @@ lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
 
 .PHONY: clean
 clean: ## remove what the targets made here (not the tool cache in ~/.cache/aim-adapters)
-	rm -rf $(VENV) $(DOCS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
