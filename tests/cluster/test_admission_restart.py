@@ -1,24 +1,33 @@
-"""kube-apiserver keeps its connections to us: under failurePolicy Fail no request fails while replicas restart."""
+"""kube-apiserver keeps its connections to us: under failurePolicy Fail no request fails while replicas restart.
+
+One that is killed costs what it had in hand, and nothing once its endpoint is withdrawn.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.cluster.conftest import Cluster
+from tests.reviews import LONG, Stream
 
 pytestmark = pytest.mark.cluster
 
-REVIEWS = int(os.environ.get("AIM_RESTART_REVIEWS", "1500"))  # `make test-long` asks for 10,000
+REVIEWS = 10_000 if LONG else 1500
 AT_ONCE = 8
+KILL_RATE = 200.0 if LONG else 100.0  # reviews a second
+WITHDRAWN_SECONDS = 2.0  # within which the endpoint of a dead replica is withdrawn
 PATH = "/apis/aim.eai.amd.com/v1alpha1/namespaces/default/aimartifacts?dryRun=All"
 
 
@@ -108,3 +117,53 @@ async def test_w01_no_request_fails_through_a_restart_of_each_replica(cluster: C
         answers = await drive(cluster, origin)
     assert set(answers) == {201, 422}
     assert sum(answers.values()) >= REVIEWS
+
+
+def server_pods(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the server's pods that are not on their way out."""
+    found = cluster.items("pods", cluster.info["namespace"], "-l", "app.kubernetes.io/component=server")
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def process_of(pod: dict[str, Any]) -> int:
+    """Return the process that serves in a pod, found by its own environment."""
+    wanted = f"AIMA_POD_NAME={pod['metadata']['name']}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            has_name = wanted in (path / "environ").read_bytes().split(b"\0")
+            if has_name and b"serve" in (path / "cmdline").read_bytes().split(b"\0"):
+                return int(path.name)
+    pytest.fail(f"no process of {pod['metadata']['name']}")
+
+
+def is_leader(cluster: Cluster, pod: dict[str, Any]) -> bool:
+    """Tell whether a pod holds the lease."""
+    lease = cluster.get("lease", "aim-adapters", cluster.info["namespace"])
+    return lease is not None and lease["spec"].get("holderIdentity", "").startswith(pod["metadata"]["name"])
+
+
+def test_w01_a_killed_replica_costs_only_what_it_had_in_hand(cluster: Cluster) -> None:
+    """kill -9 of the one that leads and of the one that stands by: what fails is retryable, and over within 2 s."""
+    pods = server_pods(cluster)
+    assert len(pods) == 2
+    for pod in sorted(pods, key=lambda pod: is_leader(cluster, pod)):
+        name, restarts = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]["restartCount"]
+
+        def back(name: str = name, restarts: int = restarts) -> bool:
+            found = next(each for each in server_pods(cluster) if each["metadata"]["name"] == name)
+            status = found["status"]["containerStatuses"][0]
+            return bool(status["restartCount"] > restarts and status["ready"])
+
+        role = "leader" if is_leader(cluster, pod) else "stand-by"
+        with Stream(cluster.kubeconfig, KILL_RATE) as reviews:
+            reviews.more(50)
+            killed = time.monotonic()
+            os.kill(process_of(pod), signal.SIGKILL)
+            cluster.wait(back, 90, f"{name} is back")
+            reviews.more(50)
+        print(reviews.summary(f"kill -9 of the {role}"))  # noqa: T201 - the proof
+        last = max((failure.at - killed for failure in reviews.failed), default=0.0)
+        print(f"  the last that failed was sent {last:.2f} s after the kill")  # noqa: T201
+        assert [failure for failure in reviews.failed if not failure.retryable] == []
+        assert [failure for failure in reviews.failed if failure.at > killed + WITHDRAWN_SECONDS] == []
+        assert len(reviews.failed) < KILL_RATE * WITHDRAWN_SECONDS
