@@ -12,6 +12,7 @@ from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import TypeVar
 
 from api.kinds import AIM_SERVICE
@@ -98,6 +99,7 @@ class Page:
     first: int
     rows: tuple[ServiceView, ...]
     disks: tuple[DiskView, ...]
+    all_disks: int  # on how many disks the matching services are
     refusals: tuple[RefusalView, ...] | None
     events: tuple[EventView, ...] | None
     events_problem: str
@@ -231,10 +233,11 @@ class Board:
         for key in matches[first : first + query.size]:
             service = self._sources.world.get(AIM_SERVICE, *key)
             if service is not None:
-                rows.append(service_view(service, self._sources.world, self._disk_of(key[0])))
+                rows.append(service_view(service, self._sources.world))
             await slices.breathe()
         sources = self._sources
         refusals, events = sources.refusals(), sources.events()
+        disks = set(self._disks) if query.open else self._disks_of(matches)
         return Page(
             query=query,
             summary=await self._summary(slices),
@@ -242,7 +245,8 @@ class Board:
             pages=pages,
             first=first + 1,
             rows=tuple(rows),
-            disks=self._fullest(),
+            disks=tuple(self._disk(disk) for disk in self._fullest(disks)),
+            all_disks=len(disks),
             refusals=None if refusals is None else tuple(map(refusal_view, _newest(refusals, MOST_REFUSALS))),
             events=None if events is None else tuple(map(event_view, _newest(events, MOST_EVENTS))),
             events_problem=harmless(sources.events_problem() or ""),
@@ -283,16 +287,15 @@ class Board:
     def _on(self, disk: Key) -> list[Brief]:
         return [self._briefs[key] for key in self._disks.get(disk, ())]
 
-    def _disk_of(self, namespace: str) -> Callable[[str], DiskView]:
-        return lambda claim: self._disk((namespace, claim))
+    def _disks_of(self, keys: Sequence[Key]) -> set[Key]:
+        return {(key[0], claim) for key in keys if (claim := self._briefs[key].claim)}
 
     def _disk(self, disk: Key) -> DiskView:
         services = len(self._disks.get(disk, ()))
         return disk_view(*disk, self._bytes_on(disk), services, self._sources.claim(*disk))
 
-    def _fullest(self) -> tuple[DiskView, ...]:
-        fullest = sorted(self._disks, key=lambda disk: (-self._bytes_on(disk), disk))[:MOST_DISKS]
-        return tuple(self._disk(disk) for disk in fullest)
+    def _fullest(self, disks: Iterable[Key]) -> list[Key]:
+        return nsmallest(MOST_DISKS, disks, key=lambda disk: (-self._bytes_on(disk), disk))
 
 
 def _newest(items: Sequence[Item], most: int) -> list[Item]:

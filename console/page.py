@@ -5,7 +5,7 @@ A page is made of parts with an id each: what the live stream replaces one by on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -162,16 +162,20 @@ def _in_short(view: ServiceView) -> Html:
     if not view.adapters:
         return html(": no adapters" if not view.notes else f": {view.notes[0].reason}")
     pieces: list[object] = []
-    for state in ADAPTER_STATES:
+    for state in _worst_first(adapter.state for adapter in view.adapters):
         named = [adapter for adapter in view.adapters if adapter.state == state]
-        if not named:
-            continue
         words = ", ".join(_with_percent(adapter) for adapter in named[:3])
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         pieces.append(el("span", badge(state), f" {words}{more}", class_="piece"))
     if view.notes:
         pieces.append(el("span", view.notes[0].reason, class_="piece reason"))
     return html(el("span", ": ", class_="hidden"), pieces)
+
+
+def _worst_first(states: Iterable[str]) -> list[str]:
+    """The states that there are, once each: failures, then what is on its way, then what is done."""
+    order = {state: place for place, state in enumerate(reversed(ADAPTER_STATES))}
+    return sorted(set(states), key=lambda state: (order.get(state, -1), state))
 
 
 def _with_percent(adapter: AdapterView) -> str:
@@ -192,16 +196,9 @@ def _facts(view: ServiceView) -> Html:
         facts.append(f"Serves {view.serves}. ")
     if view.ceiling is not None and view.ceiling_origin:
         facts.append(f"Rank ceiling {view.ceiling}, {_origin(view)}. ")
-    if view.disk is not None:
-        facts.append(html(f"Adapter disk {view.disk.claim}: ", _fill(view.disk), "."))
+    if view.claim:
+        facts.append(f"Adapter disk {view.claim}.")
     return html(facts)
-
-
-def _fill(disk: DiskView) -> Html:
-    shared = f", shared by {plural(disk.services, 'service')}" if disk.services > 1 else ""
-    if not disk.capacity:
-        return html(f"{size(disk.used)} in use{shared}")
-    return html(f"{size(disk.used)} of {size(disk.capacity)} in use{shared}")
 
 
 _ADAPTER_COLUMNS = ("Adapter", "State", "Rank", "Size", "Progress", "Loaded on", "Tries", "State since")
@@ -228,7 +225,9 @@ def _adapter_rows(view: ServiceView, adapter: AdapterView, now: datetime) -> Htm
     )
     told: list[object] = []
     if adapter.error:
-        again = html(" Next try ", when(adapter.next_try, now), ".") if adapter.next_try else None
+        again = (
+            el("span", " (next try ", when(adapter.next_try, now), ")", class_="quiet") if adapter.next_try else None
+        )
         told.append(el("li", adapter.error, again))
     told += [el("li", "Warning: ", el("b", note.reason), f": {note.message}") for note in adapter.warnings]
     if not told:
@@ -352,8 +351,10 @@ def disks_part(page: Page) -> Html:
     if not page.disks:
         return el("p", "No adapter disk is in use yet.", class_="quiet")
     caption = "Adapter disks, the fullest first; equal contents lie on a disk once."
-    if page.summary.disks > len(page.disks):
-        caption = f"The fullest {len(page.disks)} of {count(page.summary.disks)} adapter disks."
+    if page.all_disks > len(page.disks):
+        caption = f"The fullest {len(page.disks)} of {count(page.all_disks)} adapter disks."
+    if not page.query.open:
+        caption += " Only those of matching services are shown."
     return el(
         "table",
         el("caption", caption),
@@ -367,7 +368,8 @@ def _disk_row(disk: DiskView) -> Html:
     name = f"{disk.namespace}/{disk.claim}"
     in_use: list[object] = [size(disk.used)]
     if disk.capacity:
-        in_use = [bar(percent or 0, f"disk {name}"), f" {percent} %: {size(disk.used)} of {size(disk.capacity)}"]
+        share = f"{percent} %" if percent or not disk.used else "less than 1 %"
+        in_use = [bar(percent or 0, f"disk {name}"), f" {share}: {size(disk.used)} of {size(disk.capacity)}"]
     unbound = el("span", f" {disk.phase}", class_="tag") if disk.phase not in ("", "Bound") else None
     return el(
         "tr",
@@ -410,11 +412,18 @@ def events_part(page: Page, now: datetime) -> Html:
 
 def _event(event: EventView, now: datetime) -> Html:
     times = f" ({event.count} times)" if event.count > 1 else ""
-    warning = el("span", el("span", "▲", aria_hidden="true"), " Warning ", class_="state warn") if event.bad else None
+    warning = html(el("span", el("span", "▲", aria_hidden="true"), " Warning", class_="state warn"), " ")
     place = f"{event.namespace}/" if event.namespace else ""
     return el(
         "li",
-        el("p", when(event.at, now), " ", warning, el("b", event.reason), f" {event.kind} {place}{event.name}{times}"),
+        el(
+            "p",
+            when(event.at, now),
+            " ",
+            warning if event.bad else None,
+            el("b", event.reason),
+            f" {event.kind} {place}{event.name}{times}",
+        ),
         el("p", event.message, class_="said") if event.message else None,
     )
 
@@ -448,7 +457,7 @@ def part_views(page: Page) -> dict[str, object]:
         "count": shown,
         "empty": shown,
         "pager": shown,
-        "disks": (page.disks, page.summary.disks),
+        "disks": (page.disks, page.all_disks, page.query.open),
         "refusals": page.refusals,
         "events": (page.events, page.events_problem),
     }
@@ -485,7 +494,7 @@ def _filter_form(query: Query) -> Html:
             value=query.words,
             maxlength=100,
             autocomplete="off",
-            placeholder="service, model or adapter",
+            placeholder="service, model, adapter",
             spellcheck="false",
         ),
         el("label", "State", for_="state"),

@@ -73,11 +73,16 @@ def parse_query(query_string: bytes) -> Query:
     said = dict(reversed(pairs))  # the first of several counts
     state = said.get("state", ALL)
     return Query(
-        words=" ".join(said.get("q", "").split()).lower()[:LONGEST_FILTER],
+        words=_words(said.get("q", "")),
         state=state if state in _STATES else ALL,
         page=_number(said.get("page", ""), 1, MOST_PAGES),
         size=size if (size := _number(said.get("size", ""), PAGE_SIZES[0], max(PAGE_SIZES))) in PAGE_SIZES else 50,
     )
+
+
+def _words(text: str) -> str:
+    printable = "".join(char if char.isprintable() else " " for char in text[: 4 * LONGEST_FILTER])
+    return " ".join(printable.lower().split())[:LONGEST_FILTER].strip()
 
 
 def _number(text: str, default: int, most: int) -> int:

@@ -5,7 +5,7 @@ Two depths: a `Brief` of every service (cheap, kept), and a `ServiceView` of tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -125,7 +125,7 @@ class ServiceView:
     with_adapters: bool
     replicas: str
     ready: int | None
-    disk: DiskView | None
+    claim: str  # of its adapter disk, "" for none
     own_bytes: int
     notes: tuple[Note, ...]  # what its conditions say is missing or wrong
     paused: bool
@@ -214,16 +214,15 @@ def used_bytes(briefs: Sequence[Brief]) -> int:
     return sum(contents.values())
 
 
-def service_view(service: Json, world: World, disk: Callable[[str], DiskView | None]) -> ServiceView:
-    """Return a service as it is shown. Args: `disk` returns its adapter disk by the claim's name."""
+def service_view(service: Json, world: World) -> ServiceView:
+    """Return a service as it is shown. What others on its disk use is not part of it: it would change with them."""
     seen = see_service(service, world)
     with_adapters = uses_adapters(service)
     ceiling = seen.ceiling if with_adapters else None
     base = seen.base.artifact if seen.base.known else None
-    claim = text(service, "status", "adapterDiskPersistentVolumeClaim")
     return ServiceView(
-        namespace=namespace_of(service),
-        name=name_of(service),
+        namespace=_word(namespace_of(service)),
+        name=_word(name_of(service)),
         status=_word(dig(service, "status", "status"), "Pending"),
         mode=adapter_mode(service),
         serves=_serves(service),
@@ -235,7 +234,7 @@ def service_view(service: Json, world: World, disk: Callable[[str], DiskView | N
         with_adapters=with_adapters,
         replicas=_word(dig(service, "status", "runtime", "replicas")),
         ready=_ready(service),
-        disk=disk(claim) if claim else None,
+        claim=_word(dig(service, "status", "adapterDiskPersistentVolumeClaim")),
         own_bytes=sum(size for _, size in dict(brief(service).contents).items()),
         notes=_notes(service),
         paused=paused(service),
@@ -272,7 +271,7 @@ def _ready(service: Json) -> int | None:
 
 def _base(artifact: Json) -> BaseView:
     return BaseView(
-        name=name_of(artifact),
+        name=_word(name_of(artifact)),
         model_id=_word(model_id(artifact)),
         status=_word(dig(artifact, "status", "status"), "Pending"),
         percentage=_percent(integer(artifact, "status", "progress", "percentage")),
@@ -355,7 +354,7 @@ def quantity_bytes(value: str) -> int | None:
     factor = (_FACTORS | _DECIMAL).get(value[len(number) :])
     try:
         return int(float(number) * factor) if factor is not None and len(number) < 20 else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -5,8 +5,8 @@
   const byId = (id) => document.getElementById(id);
   const table = byId("table"), form = byId("filter"), live = byId("live"), words = byId("live-words");
   const retry = byId("retry"), said = byId("said");
-  const LONGEST_PAUSE = 30, STALE_SECONDS = 40;
-  let source = null, stamp = document.body.dataset.stamp, failures = 0, timer = 0, heardAt = 0, nextAt = 0;
+  const LONGEST_PAUSE = 30, STALE_SECONDS = 40, HIDDEN_SECONDS = 60;
+  let source = null, stamp = document.body.dataset.stamp, failures = 0, timer = 0, heardAt = 0, shownAt = 0;
   let announce = false;
 
   // -- addresses
@@ -103,12 +103,11 @@
   }
   function heard() {
     failures = 0;
-    heardAt = Date.now();
+    heardAt = shownAt = Date.now();
     tell("live", "Live");
   }
   function connect() {
     clearTimeout(timer);
-    nextAt = 0;
     if (source) source.close();
     source = new EventSource(streamAddress());
     heardAt = Date.now();
@@ -120,12 +119,11 @@
   async function lost() {
     if (source) source.close();
     source = null;
-    const since = new Date(heardAt).toLocaleTimeString();
+    const since = new Date(shownAt || Date.now()).toLocaleTimeString();
     failures += 1;
-    const pause = Math.min(LONGEST_PAUSE, 2 ** failures);
-    nextAt = Date.now() + pause * 1000;
-    if (failures > 1 || !document.hidden)
-      tell("lost", "Connection lost. This page shows what was true at " + since + ". It is tried again by itself.");
+    const pause = Math.min(LONGEST_PAUSE, 2 ** (failures - 1));
+    if (failures === 1) tell("", "Connecting again");
+    else tell("lost", "Connection lost. This page shows what was true at " + since + ". It is tried again by itself.");
     if (failures > 1 && (await signedOut())) {
       location.reload();
       return;
@@ -174,8 +172,19 @@
     if (link.dataset.page) byId("services").focus();
   });
   retry.addEventListener("click", connect);
+  let hiding = 0;
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && !source) connect();
+    clearTimeout(hiding);
+    if (!document.hidden) {
+      if (!source) connect();
+      return;
+    }
+    hiding = setTimeout(() => {
+      clearTimeout(timer);
+      if (source) source.close();
+      source = null;
+      tell("", "Paused while nobody looks");
+    }, HIDDEN_SECONDS * 1000);
   });
   addEventListener("online", connect);
   addEventListener("pagehide", () => source && source.close());

@@ -9,10 +9,11 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Literal
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.console.browser import browsing, find_chromium, open_page
+from tests.console.browser import browsing, chromium, find_chromium, open_page
 from tests.console.png import squeeze
 from tests.console.scene import MIB, Scene, adapter, service, stamp
 
@@ -81,6 +82,7 @@ def refusals() -> Scene:
         "gemma-cs",
         'spec.adapterMode: Invalid value: "static": is immutable (create another service)',
         seconds_ago=1900,
+        operation="UPDATE",
     )
     scene.refuse(
         "refused",
@@ -117,7 +119,7 @@ async def _to_refusals(page: Page, scene: Scene) -> None:
 
 async def _lost(page: Page, scene: Scene) -> None:
     scene.console.close()
-    await page.wait_for_selector("#live.lost")
+    await page.wait_for_selector("#live.lost", timeout=10_000)
 
 
 async def _second_page(page: Page, scene: Scene) -> None:
@@ -131,7 +133,7 @@ async def _open_failed(page: Page, scene: Scene) -> None:
     await expect(page.locator("#table > tbody")).to_have_count(1)
 
 
-PICTURES: dict[str, tuple[Callable[[], Scene], str, Prepare]] = {
+PICTURES: dict[str, tuple[Callable[[], Scene], Literal["light", "dark"], Prepare]] = {
     "empty": (Scene, "light", _nothing),
     "one-service": (one, "light", _nothing),
     "progress": (progress, "light", _nothing),
@@ -145,11 +147,11 @@ PICTURES: dict[str, tuple[Callable[[], Scene], str, Prepare]] = {
 }
 
 
-async def take(name: str) -> int:
+async def take(browser: Browser, name: str) -> int:
     """Take one picture; returns its size in bytes."""
     make, scheme, prepare = PICTURES[name]
     scene = make()
-    async with scene.served() as address, browsing(scheme=scheme) as context:
+    async with scene.served() as address, browsing(browser, scheme=scheme) as context:
         page = await open_page(context, address)
         await prepare(page, scene)
         await page.wait_for_timeout(300)
@@ -164,12 +166,13 @@ async def main(names: list[str]) -> int:
         sys.stderr.write("no Chromium here: install the package chromium of the distribution\n")
         return 1
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in names or PICTURES:
-        size = await take(name)
-        sys.stdout.write(f"{name}.png: {size:,} bytes\n")
-        if size > LARGEST_BYTES:
-            sys.stderr.write(f"{name}.png is larger than {LARGEST_BYTES:,} bytes\n")
-            return 1
+    async with chromium() as browser:
+        for name in names or PICTURES:
+            size = await take(browser, name)
+            sys.stdout.write(f"{name}.png: {size:,} bytes\n")
+            if size > LARGEST_BYTES:
+                sys.stderr.write(f"{name}.png is larger than {LARGEST_BYTES:,} bytes\n")
+                return 1
     return 0
 
 
