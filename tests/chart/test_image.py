@@ -8,8 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,19 @@ def of(word: str, stage: int | None = None) -> list[str]:
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
+
+
+HADOLINT = ROOT / ".venv-audit" / "bin" / "hadolint"
+
+
+@pytest.mark.skipif(
+    not HADOLINT.exists() and not os.environ.get("AIM_TEST_LONG"),
+    reason="the linter is not installed: `make sbom` installs it, and `make test-long` does",
+)
+def test_the_linter_finds_nothing() -> None:
+    subprocess.run(["make", ".venv-audit/.installed"], cwd=ROOT, capture_output=True, timeout=300, check=True)
+    done = subprocess.run([HADOLINT, "--no-color", DOCKERFILE], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_all_words_are_known() -> None:
@@ -95,15 +110,16 @@ def test_only_the_environment_is_carried_over() -> None:
 
 
 def test_every_installation_is_by_hash_or_local() -> None:
-    for text in of("RUN"):
-        if "pip" in text and " install " in text:
-            assert "--require-hashes" in text or "--no-index" in text
-            assert "--only-binary :all:" in text or "--no-index" in text
+    steps = [step for text in of("RUN") for step in text.split(" && ") if "pip" in step and " install " in step]
+    assert len(steps) == 3
+    for step in steps:
+        assert "--require-hashes" in step or "--no-index" in step
+        assert "--only-binary :all:" in step or "--no-index" in step
 
 
 def test_labels_and_health_check() -> None:
     labels = " ".join(of("LABEL", 1))
-    for name in ("title", "description", "licenses", "version"):
+    for name in ("title", "description", "licenses", "version", "revision", "base.name"):
         assert f"org.opencontainers.image.{name}=" in labels
     assert "/healthz" in of("HEALTHCHECK", 1)[0]
 
@@ -147,10 +163,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the build stage with its folders in a clean directory; return what stands for /opt/aim-adapters."""
     root = tmp_path_factory.mktemp("image")
     moved = {"/opt/aim-adapters": f"{root}/opt/aim-adapters", "/src": f"{root}/src"}
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    run_stage(0, root, moved)
+    return root / "opt" / "aim-adapters"
+
+
+def run_stage(stage: int, root: Path, moved: dict[str, str], programs: str = str(Path(sys.executable).parent)) -> None:
+    """Run the instructions of a stage below `root`, with the folders that they name moved there."""
+    environment = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
     environment.pop("PYTHONPATH", None)
     folder = root
-    for instruction in (i for i in INSTRUCTIONS if i.stage == 0):
+    for instruction in (i for i in INSTRUCTIONS if i.stage == stage):
         text = instruction.text
         for path, other in moved.items():
             text = re.sub(rf"(?<![\w/.]){re.escape(path)}(?=[/\s]|$)", other, text)
@@ -176,7 +198,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
                 if done.returncode != 0:
                     pytest.fail(f"RUN {text}\n{done.stdout}{done.stderr}")
-    return root / "opt" / "aim-adapters"
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -227,7 +248,38 @@ def test_versions_are_those_of_the_lock(built: Path, tmp_path: Path) -> None:
             assert pins[re.sub(r"[-_.]+", "-", name).lower()] == version
 
 
-def test_the_health_check_tells_alive_from_dead(built: Path, tmp_path: Path) -> None:
-    argv = json.loads(of("HEALTHCHECK", 1)[0].partition("CMD ")[2])
-    argv[-1] = argv[-1].replace(":8080", ":1")  # where nobody listens
-    assert run_in_image(built, tmp_path, *argv).returncode != 0
+def test_the_last_step_leaves_nothing_that_installs(tmp_path: Path) -> None:
+    """The second stage's step, on a Python of its own that stands for the base's in /usr/local."""
+    python = tmp_path / "usr" / "local"
+    subprocess.run([sys.executable, "-m", "venv", str(python)], check=True, timeout=120)
+    (python / "lib" / "python3.11" / "ensurepip").mkdir()
+    steps = [i for i in INSTRUCTIONS if i.stage == 1 and i.word == "RUN"]
+    (step,) = steps
+    text = step.text.replace("/usr/local/", f"{python}/")
+    assert str(python) in text
+    environment = {"PATH": f"{python}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(["/bin/sh", "-ec", text], cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True)
+    assert not [path for path in (python / "lib" / "python3.11").rglob("*") if path.name in {"pip", "ensurepip"}]
+
+
+@pytest.mark.parametrize(("answer", "alive"), [(200, True), (503, False), (None, False)])
+def test_the_health_check_tells_alive_from_dead(built: Path, tmp_path: Path, answer: int | None, alive: bool) -> None:
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(answer if answer is not None and self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
+        port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        if answer is None:
+            server.shutdown()
+            server.server_close()
+        argv = json.loads(of("HEALTHCHECK", 1)[0].partition("CMD ")[2])
+        argv[-1] = argv[-1].replace(":8080", f":{port}")
+        done = run_in_image(built, tmp_path, *argv)
+        server.shutdown()
+    assert (done.returncode == 0) == alive
