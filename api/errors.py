@@ -94,7 +94,10 @@ def field_path(loc: Sequence[str | int]) -> str:
 
 def sorted_errors(errors: Iterable[FieldError]) -> list[FieldError]:
     """Return the errors once each, by path (indexes in numeric order), then reason."""
-    return sorted(set_once(errors), key=lambda error: (_path_key(error.path), error.reason, error.detail))
+    once = set_once(errors)
+    if len(once) < 2:
+        return once
+    return sorted(once, key=lambda error: (_path_key(error.path), error.reason, error.detail))
 
 
 def set_once(errors: Iterable[FieldError]) -> list[FieldError]:

@@ -22,7 +22,7 @@ from api.view import (
     rank_of,
     spec_of,
 )
-from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, CeilingDecision, round_up
+from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, Ceiling, round_up
 from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
 from rules.verdict import Finding
 
@@ -55,8 +55,8 @@ def judge_adapters(
     service: object,
     artifacts: Mapping[str, ArtifactState],
     base: BaseResolution,
-    ceiling: CeilingDecision,
-    ceiling_rests_on: tuple[Ref, ...] = (),
+    asked: Ceiling,
+    asked_rests_on: tuple[Ref, ...] = (),
     *,
     refs: Sequence[AdapterRef] | None = None,
 ) -> list[AdapterFindings]:
@@ -64,6 +64,8 @@ def judge_adapters(
 
     Missing and unreadable artifacts are not judged, nor is anything that rests on a base that is not known, or on a
     ceiling that cannot be read.
+    Args: `asked` is the ceiling that they are judged against, `asked_rests_on` where it was read; `refs` are the
+    declared adapters where the caller has read them already.
     Source: contract, sections 4, 5, 8 and 11 (fields of errors).
     """
     namespace = namespace_of(service)
@@ -81,7 +83,7 @@ def judge_adapters(
             found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
         else:
             owner = path_owner.setdefault(path, ref)
-            if owner is ref and _is_fine(spec, path, base, ceiling):
+            if owner is ref and _is_fine(spec, path, base, asked):
                 continue
             me = Ref(AIM_ARTIFACT, namespace, ref.name)
             found = [
@@ -91,7 +93,7 @@ def judge_adapters(
                     _path_duplicate(ref, path, owner, me),
                     _incompatible(ref, artifact, base, me),
                     _wrong_parent(ref, artifact, base, me),
-                    _rank_above_ceiling(ref, artifact, ceiling, (me, *ceiling_rests_on)),
+                    _rank_above_ceiling(ref, artifact, asked, (me, *asked_rests_on)),
                 )
                 if finding is not None
             ]
@@ -100,9 +102,9 @@ def judge_adapters(
     return judged
 
 
-def _is_fine(spec: Json, path: str, base: BaseResolution, ceiling: CeilingDecision) -> bool:
+def _is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool:
     """Tell quickly that nothing is wrong, which is nearly always so; False only means: look closer."""
-    limit = ceiling.asked.value
+    limit = asked.value
     fits = spec.get("compatibleWith")
     return (
         (limit is None or rank_of(spec) <= limit)
@@ -160,11 +162,9 @@ def _wrong_parent(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
     return Finding(_error(ref, REASON_WRONG_PARENT, detail, hint), (me, *base.looked_at), ref.name)
 
 
-def _rank_above_ceiling(
-    ref: AdapterRef, artifact: Json, ceiling: CeilingDecision, rests_on: tuple[Ref, ...]
-) -> Finding | None:
+def _rank_above_ceiling(ref: AdapterRef, artifact: Json, asked: Ceiling, rests_on: tuple[Ref, ...]) -> Finding | None:
     rank = declared_rank(artifact)
-    limit = ceiling.asked.value
+    limit = asked.value
     if limit is None or rank <= limit:
         return None
     needed = round_up(rank)
@@ -172,7 +172,7 @@ def _rank_above_ceiling(
         detail = f"its rank {rank} is above {HIGHEST_RANK}, the highest rank that an engine takes"
         hint = f"supported ceilings: {SUPPORTED_RANKS}; train it with a lower rank"
         return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on[:1], ref.name)
-    origin = ceiling.asked.origin
+    origin = asked.origin
     source = f", the {origin}" if origin == ORIGIN_BUILT_IN else f" from {origin}"
     detail = f"its rank {_shown_rank(artifact, rank)} is above the ceiling {limit}{source}"
     hint = _raise_hint(origin, needed)

@@ -61,6 +61,20 @@ def dynamic_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
     return Ceiling(DEFAULT_MAX_RANK, ORIGIN_BUILT_IN)
 
 
+_ASKED_IN_STATIC_MODE = Ceiling(HIGHEST_RANK, "highest supported rank")
+
+
+def asked_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
+    """Return what adapters are judged against; its value is None when nothing may be judged.
+
+    That is so when it cannot be read, or is nothing that an engine takes.
+    """
+    if adapter_mode(service) == "static":
+        return _ASKED_IN_STATIC_MODE
+    asked = dynamic_ceiling(service, config)
+    return asked if asked.supported else Ceiling(None, asked.origin)
+
+
 @record
 class CeilingDecision:
     """The ceiling that holds, and the one that is asked for.
@@ -109,13 +123,15 @@ def decide_ceiling(
         if spec.get("type") == "adapter":
             ranks[name] = rank_of(spec)
     unresolved = tuple(missing)
+    asked = asked_ceiling(service, config)
     if adapter_mode(service) == "static":
-        return _decide_static(ranks, unresolved, reported)
-    return _decide_dynamic(dynamic_ceiling(service, config), ranks, unresolved, reported)
+        return _decide_static(asked, ranks, unresolved, reported)
+    return _decide_dynamic(asked, ranks, unresolved, reported)
 
 
-def _decide_static(ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None) -> CeilingDecision:
-    asked = Ceiling(HIGHEST_RANK, "highest supported rank")
+def _decide_static(
+    asked: Ceiling, ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None
+) -> CeilingDecision:
     too_high = tuple(name for name, rank in ranks.items() if rank > HIGHEST_RANK)
     if not ranks and not unresolved:
         return CeilingDecision(None, ORIGIN_STATIC, asked)
@@ -128,9 +144,8 @@ def _decide_static(ranks: Mapping[str, int], unresolved: tuple[str, ...], report
 def _decide_dynamic(
     asked: Ceiling, ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None
 ) -> CeilingDecision:
-    if asked.value is None or not asked.supported:  # unreadable, or nothing that an engine takes: keep, judge nothing
-        unread = Ceiling(None, asked.origin)
-        return CeilingDecision(reported, ORIGIN_REPORTED if reported else "", unread, unresolved=unresolved)
+    if asked.value is None:  # keep, judge nothing
+        return CeilingDecision(reported, ORIGIN_REPORTED if reported else "", asked, unresolved=unresolved)
     too_high = tuple(name for name, rank in ranks.items() if rank > asked.value)
     lower = reported is not None and asked.value < reported
     deferred = lower and bool(unresolved)

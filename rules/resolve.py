@@ -179,9 +179,12 @@ _WHOLE_BLOCKS = frozenset({("artifact", "s3", "auth"), ("artifact", "s3", "tls")
 _DEPRECATED_TOP_LEVEL = ("defaultStorageClassName", "pvcHeadroomPercent")
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # like a record, but without slots: `spec` is kept
 class MergedRuntimeConfig:
-    """The namespace's RuntimeConfig of a name over the cluster's, field by field (interface facts, section 3)."""
+    """The namespace's RuntimeConfig of a name over the cluster's, field by field (interface facts, section 3).
+
+    Nobody changes it.
+    """
 
     name: str
     namespaced: Json | None  # the AIMRuntimeConfig, as read
@@ -419,15 +422,18 @@ def resolve_base(world: World, service: object, pipeline: Pipeline | None = None
     count = len(pipeline.sources)
     if count > 1:
         return BaseResolution("ambiguous", count=count, looked_at=pipeline.looked_at)
-    source = pipeline.sources[0] if isinstance(pipeline.sources[0], Mapping) else EMPTY
+    source = pipeline.sources[0]
+    if source.__class__ is not dict and not isinstance(source, Mapping):
+        source = EMPTY
     guess = model_id(source)
+    namespace = namespace_of(service)
     artifact = cached_artifact(world, service, pipeline, source) or adoptable_artifact(
-        world, namespace_of(service), text(source, "sourceUri")
+        world, namespace, text(source, "sourceUri")
     )
     if artifact is None:
         state: Literal["guessed", "unknown"] = "guessed" if guess else "unknown"
         return BaseResolution(state, model_id=guess, source=source, count=1, looked_at=pipeline.looked_at)
-    looked = (*pipeline.looked_at, Ref(AIM_ARTIFACT, namespace_of(service), name_of(artifact)))
+    looked = (*pipeline.looked_at, Ref(AIM_ARTIFACT, namespace, name_of(artifact)))
     return BaseResolution("known", artifact, model_id(artifact) or guess, source, 1, looked)
 
 
@@ -449,8 +455,10 @@ def cached_artifact(world: World, service: object, pipeline: Pipeline, source: J
         else ("templateCacheRef", AIM_TEMPLATE_CACHE)
     )
     cache_name = text(service, "status", "cache", field_name, "name")
+    if cache_name is None:
+        return None
     namespace = namespace_of(service)
-    cache = world.get(kind, namespace, cache_name) if cache_name else None
+    cache = world.get(kind, namespace, cache_name)
     for entry in mapping(cache, "status", "artifacts").values():
         name = text(entry, "name")
         artifact = world.get(AIM_ARTIFACT, namespace, name) if name else None

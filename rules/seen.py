@@ -20,11 +20,12 @@ from api.view import (
     mapping,
     name_of,
     namespace_of,
+    spec_of,
     text,
 )
 from rules.adapters import AdapterFindings, judge_adapters
 from rules.lazy import lazy
-from rules.rank import ORIGIN_SERVICE, CeilingDecision, decide_ceiling
+from rules.rank import ORIGIN_SERVICE, Ceiling, CeilingDecision, asked_ceiling, decide_ceiling
 from rules.resolve import (
     ArtifactState,
     BaseResolution,
@@ -97,9 +98,14 @@ class Seen:
         """The old object in the same world, None on creation."""
         if self.old is None:
             return None
-        return type(self)(
+        before = type(self)(
             self.kind, self.old, None, self.world, request_version=self.request_version, context=self.context
         )
+        self._tell(before)
+        return before
+
+    def _tell(self, before: Self) -> None:
+        """Tell the old object's view what is worked out already and the edit leaves alone."""
 
     def changed(self, key: str) -> bool:
         """Whether a field of the spec differs from the old object's (nulls count as absent); False on creation."""
@@ -111,8 +117,25 @@ class Seen:
         return Ref(self.kind, self.namespace if self.kind.namespaced else None, self.name)
 
 
+_FOLLOWS_FROM = {
+    "refs": ("adapters",),
+    "artifacts": ("adapters",),
+    "config": ("runtimeConfigName",),
+    "pipeline": ("profile", "profileOverrides", "model", "template"),
+}
+"""What is worked out about a service, and the fields of its spec that it follows from (beside the namespace)."""
+
+
 class ServiceSeen(Seen):
     """An AIMService under judgement, with everything that it refers to."""
+
+    def _tell(self, before: Self) -> None:
+        known, spec, old = self.__dict__, self.spec, self.old_spec
+        if before.namespace != self.namespace:
+            return
+        for name, fields in _FOLLOWS_FROM.items():
+            if name in known and all(old.get(key) == spec.get(key) for key in fields):
+                before.__dict__[name] = known[name]
 
     @lazy
     def refs(self) -> tuple[AdapterRef, ...]:
@@ -122,7 +145,9 @@ class ServiceSeen(Seen):
     @lazy
     def env(self) -> tuple[str, ...]:
         """The names of spec.env, in its order; entries without one are empty."""
-        return tuple(text(entry, "name") or "" for entry in items(self.spec, "env"))
+        if "env" not in self.spec:
+            return ()
+        return tuple([text(entry, "name") or "" for entry in items(self.spec, "env")])
 
     @lazy
     def dynamic(self) -> bool:
@@ -148,7 +173,7 @@ class ServiceSeen(Seen):
     @lazy
     def feature(self) -> str | None:
         """The feature token that rules in the effective profile."""
-        features = items(self.profile, "spec", "features")
+        features = items(spec_of(self.profile), "features")
         if FEATURE_ADAPTERS in features:  # it rules whatever else is there
             return FEATURE_ADAPTERS
         return feature_token(effective_features(self.profile, self.new))
@@ -166,7 +191,8 @@ class ServiceSeen(Seen):
     @lazy
     def artifacts(self) -> Mapping[str, ArtifactState]:
         """The declared adapters' artifacts by name."""
-        return {ref.name: artifact_state(self.world, self.namespace, ref.name) for ref in self.refs}
+        world, namespace = self.world, self.namespace
+        return {ref.name: artifact_state(world, namespace, ref.name) for ref in self.refs}
 
     @lazy
     def reported_ceiling(self) -> int | None:
@@ -176,18 +202,26 @@ class ServiceSeen(Seen):
     @lazy
     def ceiling(self) -> CeilingDecision:
         """The rank ceiling."""
-        needed = self.dynamic and integer(self.spec, "adapterRuntime", "maxRank") is None
-        config = self.config if needed else _NO_CONFIG
-        return decide_ceiling(self.new, config, self.artifacts, self.reported_ceiling, refs=self.refs)
+        return decide_ceiling(self.new, self._ceiling_config, self.artifacts, self.reported_ceiling, refs=self.refs)
+
+    @lazy
+    def asked_ceiling(self) -> Ceiling:
+        """The ceiling that adapters are judged against."""
+        return asked_ceiling(self.new, self._ceiling_config)
+
+    @property
+    def _ceiling_config(self) -> MergedRuntimeConfig:
+        needed = self.dynamic and integer(self.spec.get("adapterRuntime"), "maxRank") is None
+        return self.config if needed else _NO_CONFIG
 
     @lazy
     def adapter_findings(self) -> list[AdapterFindings]:
         """What is wrong with single adapters."""
         if not self.refs:
             return []
-        own = self.ceiling.asked.origin == ORIGIN_SERVICE
-        rests_on = () if own or not self.dynamic else self.config.looked_at
-        return judge_adapters(self.new, self.artifacts, self.base, self.ceiling, rests_on, refs=self.refs)
+        asked = self.asked_ceiling
+        rests_on = () if asked.origin == ORIGIN_SERVICE or not self.dynamic else self.config.looked_at
+        return judge_adapters(self.new, self.artifacts, self.base, asked, rests_on, refs=self.refs)
 
     def findings_about_adapters(self, reason: str) -> Iterable[Finding]:
         """The findings of one reason, all adapters."""

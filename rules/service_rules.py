@@ -133,8 +133,8 @@ def template_beside_profile(seen: ServiceSeen) -> Outputs:
 )
 def profile_without_name(seen: ServiceSeen) -> Outputs:
     """`spec.profile` names the profile."""
-    profile = dig(seen.spec, "profile")
-    if isinstance(profile, Mapping) and text(profile, "name") is None and not _present(profile, "selector"):
+    profile = seen.spec.get("profile")
+    if text(profile, "name") is None and isinstance(profile, Mapping) and not _present(profile, "selector"):
         yield required(
             "spec.profile.name",
             "ProfileNameMissing",
@@ -284,6 +284,8 @@ def word_unknown(seen: ServiceSeen) -> Outputs:
 )
 def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
     """An adapter is declared once (the schema's map key speaks first)."""
+    if len({ref.name for ref in seen.refs}) == len(seen.refs):
+        return
     first: dict[tuple[str, str], int] = {}
     for ref in seen.refs:
         earlier = first.setdefault((ref.kind, ref.name), ref.index)
@@ -400,7 +402,7 @@ def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
 )
 def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
     """A dedicated cache makes a base of its own for the service; adapters live on the disk of the shared one."""
-    if seen.uses_adapters and caching_mode(seen.new) == "Dedicated":
+    if caching_mode(seen.new) == "Dedicated" and seen.uses_adapters:
         why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
         yield invalid(
             "spec.caching.mode",
@@ -579,6 +581,8 @@ def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
 def static_adapters_changed(seen: ServiceSeen) -> Outputs:
     """A static service loads its adapters at start; compared as a set, so that order is free."""
     if seen.dynamic or seen.old_spec.get("adapterMode") == "dynamic":
+        return
+    if seen.old_spec.get("adapters") == seen.spec.get("adapters"):
         return
     was = {(ref.kind, ref.name) for ref in adapter_refs(seen.old)}
     now = {(ref.kind, ref.name) for ref in seen.refs}
@@ -925,7 +929,8 @@ def runtime_config_missing(seen: ServiceSeen) -> Outputs:
 )
 def adapter_not_found_yet(seen: ServiceSeen) -> Outputs:
     """A missing artifact is picked up when it appears."""
-    missing = [ref for ref in seen.refs if seen.artifacts.get(ref.name) is None]
+    artifacts = seen.artifacts
+    missing = [ref for ref in seen.refs if artifacts[ref.name] is None]
     if len(missing) > _SINGLE_WARNINGS:
         names = fit_names([ref.name for ref in missing], 60)
         yield FieldWarning("spec.adapters", "AdapterArtifactNotFound", f"AIMArtifacts not found yet: {names}", 20)

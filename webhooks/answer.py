@@ -31,21 +31,23 @@ def allowed(uid: str, warnings: Sequence[str] = (), patch: str | None = None) ->
     return body + b"}}"
 
 
-def refused(review: Review, verdict: Verdict, errors: Sequence[FieldError], reference: str = "") -> bytes:
+def refused(
+    review: Review, verdict: Verdict, errors: Sequence[FieldError], told: Sequence[str], reference: str = ""
+) -> bytes:
     """Return an answer that refuses, as the API server answers its own validation.
 
-    Args: `errors` are the verdict's, sorted.
+    Args: `errors` are the verdict's, sorted; `told` are the same as texts.
     Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a rule of ours
     broke: what the others found is among the causes.
     Source: contract, section 10; k8s.io/apimachinery `errors.NewInvalid`.
     """
     kind, name = (review.kind.kind if review.kind else ""), object_name(review)
-    causes = [_cause(error) for error in errors[:MOST_CAUSES]]
+    told = told[:MOST_CAUSES]
+    causes = [_cause(error, text_) for error, text_ in zip(errors, told, strict=False)]
     if len(errors) > MOST_CAUSES:
         causes.append(
             {"reason": "FieldValueInvalid", "message": f"{len(errors) - MOST_CAUSES} more errors", "field": ""}
         )
-    told = [str(error) for error in errors[:MOST_CAUSES]]
     summary = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     message = f'{kind}.{AIM_GROUP} "{name}" is invalid: {summary}'
     code, reason = 422, "Invalid"
@@ -65,7 +67,7 @@ def refused(review: Review, verdict: Verdict, errors: Sequence[FieldError], refe
                 "code": code,
                 "details": details,
             },
-            **({"warnings": warnings} if (warnings := verdict.warning_texts) else {}),
+            **({"warnings": verdict.warning_texts} if verdict.warnings else {}),
         },
     )
 
@@ -80,8 +82,8 @@ def object_name(review: Review) -> str:
     return text(review.new, "metadata", "name") or review.name or text(review.new, "metadata", "generateName") or ""
 
 
-def _cause(error: FieldError) -> dict[str, str]:
-    return {"reason": str(error.cause), "message": error.message, "field": error.path}
+def _cause(error: FieldError, told: str) -> dict[str, str]:
+    return {"reason": str(error.cause), "message": told.removeprefix(f"{error.path}: "), "field": error.path}
 
 
 def _answer(uid: str, response: dict[str, Any]) -> bytes:

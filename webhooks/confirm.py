@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from api.errors import FieldWarning
@@ -83,20 +83,16 @@ def _key(ref: Ref) -> Address:
 
 async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> dict[Address, Json | None]:
     """Read in parallel what can be read in time; what failed is not in the result."""
-    gate = asyncio.Semaphore(_MOST_AT_ONCE)
-
-    async def read(ref: Ref) -> Json | None:
-        async with gate:
-            return await reader.read(ref)
-
-    tasks = {asyncio.create_task(read(ref)): ref for ref in refs}
+    read = reader.read if len(refs) <= _MOST_AT_ONCE else _gated(reader)
+    tasks = {asyncio.ensure_future(read(ref)): ref for ref in refs}
     try:
         done, _ = await asyncio.wait(tasks, timeout=seconds)
     finally:
         late = [task for task in tasks if not task.done()]
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        if late:
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
     found: dict[Address, Json | None] = {}
     for task in done:
         error = task.exception()
@@ -105,6 +101,16 @@ async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> di
         else:
             log.info("live read failed", extra={"ref": str(_key(tasks[task])), "error": type(error).__name__})
     return found
+
+
+def _gated(reader: ConfirmReader) -> Callable[[Ref], Awaitable[Json | None]]:
+    gate = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def read(ref: Ref) -> Json | None:
+        async with gate:
+            return await reader.read(ref)
+
+    return read
 
 
 def _without_unconfirmed(verdict: Verdict, fresh: dict[Address, Json | None]) -> Verdict:

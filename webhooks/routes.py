@@ -244,12 +244,11 @@ class Admission:
         errors = verdict.errors
         for error in errors:
             self.metrics.rule(error.reason, "refused")
-        reply = answer.refused(review, verdict, errors, reference)
+        told = tuple([str(error) for error in errors])
         if not review.dry_run:
-            told = tuple(str(error) for error in errors)
             place = (kind, review.namespace, answer.object_name(review), review.operation)
             self.refusals.append(Refusal(time.time(), *place, told))
-        return reply
+        return answer.refused(review, verdict, errors, told, reference)
 
     def _not_judged(self, webhook: str, review: Review) -> bytes:
         self.metrics.review(webhook, "other", "other", "allowed")
