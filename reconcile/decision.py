@@ -39,7 +39,8 @@ class Decision:
     `delete`: carried out only after the status was stored (a finished Job goes once its outcome is recorded);
     `sweep`: ask for a sweep of the adapter disk, which needs a complete list of living services first; `sweep_world`
     goes to the Job as it is (what was there when the sweep was decided);
-    `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends).
+    `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends);
+    `at_rest`: a pass over the stored status would change nothing, so that writing it needs to wake no pass.
     """
 
     apply: tuple[tuple[Kind, Mapping[str, Any]], ...] = ()
@@ -50,6 +51,7 @@ class Decision:
     sweep: Literal["", "sweep", "dry-run"] = ""
     sweep_world: str = ""
     recheck_after: timedelta | None = None
+    at_rest: bool = False
 
 
 @dataclass(slots=True)

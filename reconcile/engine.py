@@ -152,7 +152,7 @@ class Engine:
         self._queues: dict[str, WorkQueue] = {}
         for controller in self._controllers:
             for watch in controller.watches:
-                watch.informer.add_handler(self._handler(controller.name, watch))
+                watch.informer.add_handler(self._handler(controller, watch))
 
     @property
     def informers(self) -> list[Informer]:
@@ -271,14 +271,17 @@ class Engine:
     def _failed(self, controller: Controller, error: BaseException) -> None:
         metrics.RECONCILE_ERRORS.labels(controller.name, type(error).__name__).inc()
 
-    def _handler(self, name: str, watch: Watch) -> Callable[[Json | None, Json | None], None]:
+    def _handler(self, controller: Controller, watch: Watch) -> Callable[[Json | None, Json | None], None]:
+        name, own_kind, informer = controller.name, controller.watches[0].informer.kind, watch.informer
+
         def on_change(old: Json | None, new: Json | None) -> None:
             queue = self._queues.get(name)
             if queue is None:
                 return  # all keys are taken when leadership begins
-            low = watch.informer.listing
+            low = informer.listing
             for key in watch.keys(old, new):
-                queue.add(key, low=low)
+                if informer.writer != (own_kind, key):  # else this very pass wrote it and has looked at it since
+                    queue.add(key, low=low)
 
         return on_change
 

@@ -32,6 +32,8 @@ from reconcile.errors import ApiError, Gone, NotFound, TooManyRequests, Unreacha
 log = logging.getLogger(__name__)
 
 ChangeHandler = Callable[[Json | None, Json | None], None]
+Pass = tuple[Kind, Key]
+"""A pass of a controller: its own kind, and the key that the pass is over."""
 
 FIRST_BACKOFF = 0.25  # seconds
 LARGEST_BACKOFF = 30.0  # seconds
@@ -70,6 +72,7 @@ class Informer:
         self._label_selector = label_selector
         self._page_limit = page_limit
         self._handlers: list[ChangeHandler] = []
+        self.writer: Pass | None = None  # whose write is being told just now
         scopes = sorted(set(namespaces)) if namespaces is not None and kind.namespaced else [None]
         self._streams = [_Stream(self, client, scope) for scope in scopes]
         metrics.CACHE_AGE.labels(kind.plural).set_function(self.age)
@@ -110,17 +113,22 @@ class Informer:
         """Call `handler(old, new)` on each change (None: was or is not there). It must be quick and not raise."""
         self._handlers.append(handler)
 
-    def observe_write(self, obj: Json) -> None:
+    def observe_write(self, obj: Json, writer: Pass | None = None) -> None:
         """Take in what one of our own writes returned, ahead of the watch.
 
         So the next pass sees the write, and its echo on the watch, which has the same resource version, wakes no one.
         An answer that is older than what the stream has already shown is ignored: the object may be deleted since.
+        Args: `writer`: the pass that made the write, where it needs not be told of it itself.
         """
         namespace, _ = key_of(obj)
         version = version_of(obj)
-        for stream in self._streams:
-            if stream.covers(namespace) and stream.version and is_newer(version, stream.version):
-                self.store(obj)
+        self.writer = writer
+        try:
+            for stream in self._streams:
+                if stream.covers(namespace) and stream.version and is_newer(version, stream.version):
+                    self.store(obj)
+        finally:
+            self.writer = None
 
     async def run(self) -> None:
         """List and watch until cancelled."""

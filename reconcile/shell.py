@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from api.kinds import Kind
@@ -15,7 +16,7 @@ from api.view import Json, items, mapping, name_of, namespace_of
 from reconcile.client import Client
 from reconcile.decision import Decision, Delete, EventNote
 from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
-from reconcile.informer import Informer
+from reconcile.informer import Informer, Pass
 from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch, owned_by
 
@@ -59,14 +60,16 @@ class Shell:
 
         Status is stored although an apply was refused, so that the refusal can be told; deletions come last.
         Args: `again` decides anew over the caches after something was applied, so that the status tells of it at once
-        and is written once.
+        and is written once. What the pass wrote and has taken in (`again`, `Decision.at_rest`) does not wake it again.
         Raises: ApplyRefusedError after the status was stored; Transient errors of `reconcile.errors`.
         """
-        made, refused = await self._make(decision)
+        writer = (kind, (namespace_of(obj), name_of(obj)))
+        made, refused = await self._make(decision, writer if again is not None else None)
         if made and refused is None and again is not None:
             decision = _after(decision, again())
-            _, refused = await self._make(decision)
-        await self._store_status(kind, obj, decision.status)
+            made, refused = await self._make(decision)
+        quiet = decision.at_rest and not made and refused is None
+        await self._store_status(kind, obj, decision.status, writer if quiet else None)
         for deletion in decision.delete:
             await self._delete(deletion)
         for event in decision.events:
@@ -89,11 +92,12 @@ class Shell:
         while len(self._deleted) > _MAX_DELETED:
             self._deleted.popitem(last=False)
 
-    async def _make(self, decision: Decision) -> tuple[bool, ApplyRefusedError | None]:
+    async def _make(self, decision: Decision, writer: Pass | None = None) -> tuple[bool, ApplyRefusedError | None]:
         """Apply and create what is not there; returns whether something was written, and the first refusal."""
         refused: ApplyRefusedError | None = None
         made = False
-        for act, objects in ((self._apply, decision.apply), (self.create, decision.create)):
+        apply = partial(self._apply, writer=writer)
+        for act, objects in ((apply, decision.apply), (self.create, decision.create)):
             for wanted_kind, wanted in objects:
                 try:
                     made = await act(wanted_kind, wanted) or made
@@ -109,11 +113,11 @@ class Shell:
         informer = self._informers.get(kind)
         return informer.get(namespace_of(obj) if kind.namespaced else "", name_of(obj)) if informer else None
 
-    def _observed(self, kind: Kind, stored: dict[str, Any]) -> None:
+    def _observed(self, kind: Kind, stored: dict[str, Any], writer: Pass | None = None) -> None:
         if informer := self._informers.get(kind):
-            informer.observe_write(stored)
+            informer.observe_write(stored, writer)
 
-    async def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
+    async def _apply(self, kind: Kind, wanted: Mapping[str, Any], *, writer: Pass | None = None) -> bool:
         """Apply where that changes something, over no other version than the one that is known.
 
         A write that comes late (its sender was paused, another process leads by now) meets another version and is
@@ -123,7 +127,7 @@ class Shell:
         if agrees(kind, live, wanted):
             return False
         try:
-            self._observed(kind, await self._client.apply(kind, _fenced(wanted, live)))
+            self._observed(kind, await self._client.apply(kind, _fenced(wanted, live)), writer)
         except Conflict:
             if live is not None or not await self._is_there(kind, wanted):
                 raise
@@ -154,13 +158,13 @@ class Shell:
             return False
         return True
 
-    async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any]) -> None:
+    async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any], writer: Pass | None = None) -> None:
         patch = merge_patch(mapping(obj, "status"), status)
         if not patch:
             return
         body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}
         namespace = namespace_of(obj) if kind.namespaced else None
-        self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body))
+        self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body), writer)
 
 
 _ABSENT = "1"  # no object has it: the API server refuses it where the object exists, and heeds it nowhere else

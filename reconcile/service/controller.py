@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from api.accelerators import node_matches, node_selector_terms
 from api.kinds import (
@@ -60,7 +62,7 @@ from reconcile.service.cache import cache_origin
 from reconcile.service.decide import Observed, decide
 from reconcile.service.live import mounted_by
 from reconcile.service.manifests import PORT
-from reconcile.service.plan import make_plan
+from reconcile.service.plan import Plan, make_plan
 from reconcile.shell import ApplyRefusedError
 from rules.seen import ServiceSeen
 from rules.service import see_service
@@ -170,6 +172,8 @@ class ServiceController:
         """
         if seen.isvc is not None or decision.create or decision.delete:
             return None
+        if all(kind in (INFERENCE_SERVICE, CONFIG_MAP) for kind, _ in decision.apply):
+            return lambda: decide(replace(seen, **self._server(key, seen.facts, seen.plan)))
         return lambda: decide(self._observe(key, seen.service))
 
     def _refused(self, key: Key, service: Json, error: ApplyRefusedError) -> timedelta:
@@ -185,12 +189,8 @@ class ServiceController:
 
     def _observe(self, key: Key, service: Json) -> Observed:
         tools = self._tools
-        namespace = namespace_of(service)
         facts = see_service(service, tools.world)
-        name = inference_service_name(name_of(service), namespace)
-        isvc = tools.find(INFERENCE_SERVICE, namespace, name)
-        deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if name and isvc is not None else None)
-        pods = self._predictor_pods(namespace, name) if isvc is not None else ()
+        plan = make_plan(facts.pipeline, service)
         stage_jobs = tools.jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY)
         refusal = self._refusals.get(key, ("", ""))
         return Observed(
@@ -198,19 +198,31 @@ class ServiceController:
             now=tools.now(),
             settings=tools.settings,
             errors=tuple(judge_seen(facts).errors),
+            plan=plan,
             caches=self._caches(facts),
             disk_claim=self._disk_claim(facts),
             sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
             stage_jobs=stage_jobs,
             progress=tools.follow(key, stage_jobs),
-            isvc=isvc,
-            deployment=deployment,
-            predictor_pods=pods,
-            pods=self._ask_servers(key, service, pods),
-            config_maps=tuple(tools.owned(CONFIG_MAP, service)),
-            pool_nodes=self._pool_nodes(facts) if isvc is not None else None,
             refusal=refusal[1] if refusal[0] == uid_of(service) else "",
+            **self._server(key, facts, plan),
         )
+
+    def _server(self, key: Key, facts: ServiceSeen, plan: Plan | None) -> dict[str, Any]:
+        """Return what is to be seen of the model server: these fields of `Observed`."""
+        tools, service, namespace = self._tools, facts.new, key[0]
+        name = inference_service_name(key[1], namespace)
+        isvc = tools.find(INFERENCE_SERVICE, namespace, name)
+        there = isvc is not None
+        pods = self._predictor_pods(namespace, name) if there else ()
+        return {
+            "isvc": isvc,
+            "deployment": tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if there else None),
+            "predictor_pods": pods,
+            "pods": self._ask_servers(key, service, pods),
+            "config_maps": tuple(tools.owned(CONFIG_MAP, service)),
+            "pool_nodes": self._pool_nodes(plan) if there else None,
+        }
 
     def _caches(self, facts: ServiceSeen) -> tuple[Json, ...]:
         """Caches of the namespace for the same profile, template or model (or the service's overlay of it)."""
@@ -252,12 +264,11 @@ class ServiceController:
             return _CALM_INTERVAL
         return max(1.0, min(_CALM_INTERVAL, self._tools.settings.refresh_interval.total_seconds() / 5))
 
-    def _pool_nodes(self, facts: ServiceSeen) -> int | None:
+    def _pool_nodes(self, plan: Plan | None) -> int | None:
         """How many nodes offer the accelerator; None when nodes are not watched or none is asked for."""
         nodes = self._tools.informers.get(NODE)
         if nodes is None or not nodes.synced.is_set():
             return None
-        plan = make_plan(facts.pipeline, facts.new)
         if plan is None or plan.accelerator_model is None or not plan.gpus:
             return None
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)

@@ -5,7 +5,7 @@ Source: contract, sections 2 to 8 and 11. One file for each step: `cache`, `subt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from api.kinds import JOB
 from api.view import Json, adapter_refs, items, mapping, namespace_of, paused, terminating, text
@@ -31,7 +31,7 @@ from reconcile.service.serving import (
     decide_plan,
 )
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
-from rules.resolve import MergedRuntimeConfig, Unreadable, resolve_runtime_config
+from rules.resolve import MergedRuntimeConfig, Unreadable, resolve_base, resolve_runtime_config
 
 __all__ = ["ADAPTER_CONFIG_REASONS", "Observed", "cache_origin", "decide"]
 
@@ -55,7 +55,17 @@ def decide(seen: Observed) -> Decision:
         conditions.append(about_adapters)
     status = render_status(seen, conditions, adapters, disk, cache)
     status["status"] = phase(seen, valid, served, cache, adapters)
-    return draft.decision(without_nulls(status))
+    decision = draft.decision(without_nulls(status))
+    return replace(decision, at_rest=_at_rest(seen, decision, disk, adapters))
+
+
+def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersDecision) -> bool:
+    """Whether nothing follows from the new status: adapters live on from it, and it may name another base."""
+    if disk.wanted or adapters.entries or decision.create or decision.delete:
+        return False
+    told = {**seen.service, "status": decision.status}
+    base, after = seen.facts.base, resolve_base(seen.facts.world, told, seen.facts.pipeline)
+    return (after.state, after.artifact) == (base.state, base.artifact)
 
 
 def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:

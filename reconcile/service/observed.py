@@ -13,6 +13,7 @@ from reconcile.jobs import JobState
 from reconcile.objects import owned_by
 from reconcile.service.live import AdapterWiring, live_wiring
 from reconcile.service.loading import ServerPod
+from reconcile.service.plan import Plan
 from reconcile.settings import ReconcileSettings
 from rules.lazy import lazy
 from rules.rank import CeilingDecision, decide_ceiling
@@ -43,16 +44,17 @@ ADAPTER_CONFIG_REASONS = frozenset(
 class Observed:
     """All that a pass over one service looks at.
 
-    `facts`: what follows from the service and the world by the rules. `caches`: caches of the namespace for
-    `cache_origin(facts)`. `progress`: by Job UID. `pods`: ready pods of the predictor with what their servers list.
-    `pool_nodes`: nodes that offer the accelerator, None when nodes are not watched. `refusal`: what the API server
-    said when it last refused our InferenceService.
+    `facts`: what follows from the service and the world by the rules; `plan`: what they say is to run. `caches`: caches
+    of the namespace for `cache_origin(facts)`. `progress`: by Job UID. `pods`: ready pods of the predictor with what
+    their servers list. `pool_nodes`: nodes that offer the accelerator, None when nodes are not watched. `refusal`: what
+    the API server said when it last refused our InferenceService.
     """
 
     facts: ServiceSeen
     now: datetime
     settings: ReconcileSettings
     errors: tuple[FieldError, ...] = ()
+    plan: Plan | None = None
     caches: tuple[Json, ...] = ()
     disk_claim: Json | None = None
     sync_jobs: tuple[JobState, ...] = ()

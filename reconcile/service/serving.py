@@ -21,6 +21,7 @@ from api.view import (
 )
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
+from reconcile.objects import agrees
 from reconcile.service.adapters import ON_DISK, AdaptersDecision, describe
 from reconcile.service.cache import CacheView, storage_problem
 from reconcile.service.inference_service import cache_mounts, render_inference_service
@@ -61,6 +62,8 @@ def decide_plan(seen: Observed) -> Plan | None:
         keep = projected_feature(projected) or (
             FEATURE_ADAPTERS if wiring.mode == "dynamic" else seen.facts.feature or FEATURE_ADAPTERS_SCALE_ONLY
         )
+    if keep is None and seen.plan is not None:
+        return seen.plan
     return make_plan(seen.facts.pipeline, seen.service, keep_feature=keep)
 
 
@@ -234,8 +237,10 @@ def apply_inference_service(
         settings=seen.settings,
         live=seen.live,
     )
-    draft.apply.append((INFERENCE_SERVICE, isvc))
-    causes = roll_causes(seen.live, isvc)
+    causes: tuple[str, ...] = ()
+    if not agrees(INFERENCE_SERVICE, seen.live, isvc):
+        draft.apply.append((INFERENCE_SERVICE, isvc))
+        causes = roll_causes(seen.live, isvc)
     if causes and not seen.refusal:
         draft.events.append(_roll_event(seen, causes))
     _drop_old_profiles(seen, draft, config_map, causes)

@@ -172,6 +172,28 @@ async def test_a_recheck_is_made(api: FakeApi, client: Client) -> None:
     assert len(controller.passes) == 3
 
 
+async def test_a_pass_is_not_woken_by_a_write_that_it_took_in_itself(api: FakeApi, client: Client) -> None:
+    """Another change of the same object wakes it, and so does the write for everybody else."""
+    api.put("widgets", "ns", "a")
+    widgets = Informer(client, WIDGET)
+    others = Recorder([Watch(Informer(client, PART)), Watch(widgets)])
+    others.name = "part"
+
+    async def act(key: Key) -> None:
+        if len(controller.passes) == 1:
+            written = await client.apply(WIDGET, {"metadata": {"namespace": "ns", "name": "a"}, "v": 1})
+            widgets.observe_write(written, (WIDGET, key))
+
+    controller = Recorder([Watch(widgets)], act)
+    engine = Engine([controller, others], [], AlwaysLeading())
+    async with running(engine):
+        await until(lambda: others.passes and controller.passes)
+        await asyncio.sleep(0.1)
+        assert len(controller.passes) == 1
+        api.put("widgets", "ns", "a", v=2)
+        await until(lambda: len(controller.passes) == 2)
+
+
 async def test_only_a_leader_makes_passes_but_caches_are_always_fed(api: FakeApi, client: Client) -> None:
     informer, switch = Informer(client, WIDGET), Switch()
     controller = Recorder([Watch(informer)])

@@ -72,7 +72,12 @@ class Cluster:
     def reconcile(self, kind: Kind, name: str, *, steps: int | None = None) -> bool:
         """Make a pass; `steps`: crash after so many writes. Returns whether something was written."""
         decided = self.decide(kind, name)
-        return self.carry_out(kind, *decided, steps=steps) if decided is not None else False
+        wrote = self.carry_out(kind, *decided, steps=steps) if decided is not None else False
+        if decided is not None and decided[1].at_rest and steps is None and not decided[1].apply:
+            again = self.decide(kind, name)
+            assert again is not None
+            assert not self.carry_out(kind, *again), f"{kind.kind} {name} was told to be at rest"
+        return wrote
 
     def carry_out(self, kind: Kind, obj: dict[str, Any], decision: Decision, *, steps: int | None = None) -> bool:
         before = len(self.store.writes)

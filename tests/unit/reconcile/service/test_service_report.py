@@ -215,8 +215,7 @@ def test_a_profile_that_loses_its_feature_rolls_nothing() -> None:
     config_maps = tuple(obj for kind, obj in decide(seen).apply if kind.kind == "ConfigMap")
     lost = observe({"spec": {"adapterMode": "dynamic"}, "status": SYNCED}, profile(features=[]))
     decision = decide(replace(lost, isvc=seen.isvc, deployment=seen.deployment, config_maps=config_maps))
-    (isvc,) = rendered(decision, INFERENCE_SERVICE)
-    assert isvc["spec"] == seen.isvc["spec"]
+    assert rendered(decision, INFERENCE_SERVICE) == []
     conditions = {entry["type"]: (entry["status"], entry["reason"]) for entry in decision.status["conditions"]}
     assert conditions["ConfigValid"] == ("False", "AdapterConfigInvalid")
     assert conditions["Adapters"] == ("False", "AdapterConfigInvalid")
