@@ -38,6 +38,8 @@ def _say(text: str) -> None:
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
+    except UnicodeError:  # a name of arguments that are no text, or a terminal that knows ASCII only
+        sys.stdout.write(f"{ascii(text)[1:-1]}\n")
     except OSError:
         pass
 

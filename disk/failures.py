@@ -6,10 +6,13 @@ Libraries' own texts stay out of messages as far as possible: they hold URLs wit
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 
 from api.jobs import JobResult
 from disk.reasons import ADVICE, RETRIABLE
@@ -111,8 +114,38 @@ _LONGEST_DETAIL = 1500
 
 
 def redact(text: str) -> str:
-    """Cut anything that looks like a credential out of a text for people, and put it on one line."""
-    return _SECRET.sub("[redacted]", " ".join(text.split()))[:_LONGEST_DETAIL]
+    """Cut anything that looks like a credential out of a text for people, and put it on one line.
+
+    What a terminal would act on (escape sequences, marks that turn the direction of text) becomes a question mark.
+    """
+    line = _SECRET.sub("[redacted]", " ".join(text.split()))[:_LONGEST_DETAIL]
+    return "".join(char if char.isprintable() else "?" for char in line)
+
+
+_LONGEST_WAIT = 24 * 3600  # seconds; who asks for more is asked again after a day
+_SECONDS = re.compile(r"[0-9]{1,10}")
+
+
+def parse_retry_after(value: object, date: object = None, *, clock: Callable[[], float] = time.time) -> int | None:
+    """Return for how many seconds a source asks to be left alone, None when it does not say.
+
+    Args: the values of `Retry-After` (seconds or a date) and `Date` (by the same clock, else ours counts). Total.
+    Source: RFC 9110, section 10.2.3.
+    """
+    text = str(value or "").strip()
+    if text.isascii() and text.isdigit():  # isdigit alone takes "²", too
+        return min(int(text), _LONGEST_WAIT) if _SECONDS.fullmatch(text) else _LONGEST_WAIT
+    if (until := _seconds_since_epoch(text)) is None:
+        return None
+    since = _seconds_since_epoch(str(date or ""))
+    return min(max(0, math.ceil(until - (clock() if since is None else since))), _LONGEST_WAIT)
+
+
+def _seconds_since_epoch(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp() if 0 < len(text) < 100 else None
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

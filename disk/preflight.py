@@ -12,9 +12,9 @@ import re
 import struct
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-import orjson
+import msgspec
 
 from api.names import RANK_CEILINGS
 
@@ -24,12 +24,15 @@ PICKLE = "adapter_model.bin"
 WEIGHTS = (SAFETENSORS, PICKLE)
 
 LARGEST_CONFIG = 1024 * 1024  # bytes
-LARGEST_HEADER = 10 * 1024 * 1024  # bytes; about 60 000 tensors, and what keeps memory bounded
+LARGEST_HEADER = 24 * 1024 * 1024  # bytes; about 150 000 tensors, an adapter of all experts; bounds memory
+_LARGEST_POSSIBLE_HEADER = 100_000_000  # bytes; the format's own limit
 PREFIX_BYTES = 512  # of a weights file: enough to tell what it is
 TAIL_BYTES = 66_000  # of a zip: its end record lies in the last 65 557 bytes
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 _SHARD = re.compile(r"adapter_model(-\d+-of-\d+\.(safetensors|bin)|\.(safetensors|bin)\.index\.json)")
+_OTHER = {"A": "B", "B": "A"}
+_LONGEST_BASE_NAME = 200  # characters
 _LORA = re.compile(r"\.lora_(?:embedding_)?([AB])(?:\.[A-Za-z0-9_]+)??(?:\.weight)?$")
 _OUTER = "base_model.model."
 _ELEMENT_BYTES = {
@@ -63,12 +66,32 @@ class Limits:
     allow_pickle: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """One entry of a safetensors header."""
 
     name: str
     shape: tuple[int, ...]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class _Entry(msgspec.Struct, gc=False):
+    """A tensor as the header describes it. All may be absent, for `__metadata__` is none."""
+
+    dtype: str = ""
+    shape: tuple[_Count, ...] | None = None
+    data_offsets: tuple[_Count, _Count] | None = None
+
+
+class _Metadata(msgspec.Struct):
+    metadata: dict[str, str] = msgspec.field(default_factory=dict, name="__metadata__")
+
+
+_HEADER = msgspec.json.Decoder(dict[str, _Entry])
+_RAW_HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENTRY = msgspec.json.Decoder(_Entry)
+_METADATA = msgspec.json.Decoder(_Metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +182,18 @@ def _judge_config(config: dict[str, Any], limits: Limits, facts: _Facts) -> Find
     if kind != "LORA":
         return Finding("AdapterTypeUnsupported", f"peft_type is {_shown(kind)}, only LORA can be served")
     if config.get("use_dora"):
-        return Finding("AdapterUsesDora", "use_dora is true")
+        return Finding("AdapterUsesDora", f"use_dora is {_shown(config['use_dora'])}")
     if config.get("modules_to_save"):
         return Finding("AdapterSavesModules", f"modules_to_save is {_shown(config['modules_to_save'])}")
     if (finding := _judge_targets(config.get("target_modules"))) is not None:
         return finding
-    if (finding := _judge_rank(config, limits, facts)) is not None:
+    if (finding := _judge_rank(config, limits, facts) or _judge_alpha(config, facts)) is not None:
         return finding
     if config.get("bias") not in (None, "none"):
         facts.warnings.append(Finding("AdapterUsesBias", f"bias is {_shown(config['bias'])}: vLLM refuses it"))
     if config.get("lora_bias"):
         facts.warnings.append(Finding("AdapterUsesBias", "lora_bias is true: engines ignore or refuse it"))
-    return _judge_base(facts, limits)
+    return _judge_base(config.get("base_model_name_or_path"), limits, facts)
 
 
 def _judge_targets(targets: object) -> Finding | None:
@@ -196,6 +219,19 @@ def _judge_rank(config: dict[str, Any], limits: Limits, facts: _Facts) -> Findin
     return judge_rank(facts.rank, limits, facts.warnings)
 
 
+def _judge_alpha(config: dict[str, Any], facts: _Facts) -> Finding | None:
+    """The scale is alpha by rank: engines divide by what stands there."""
+    alpha, pattern = config.get("lora_alpha"), config.get("alpha_pattern") or {}
+    if not isinstance(pattern, dict):
+        return Finding("AdapterConfigUnreadable", f"alpha_pattern is {_shown(pattern)}, not an object")
+    for name, value in (("lora_alpha", 1 if alpha is None else alpha), *pattern.items()):
+        if type(value) not in (int, float) or not math.isfinite(value):
+            return Finding("AdapterConfigUnreadable", f"the scale {_shown(name)} is {_shown(value)}, not a number")
+    if alpha is None:
+        facts.warnings.append(Finding("AdapterAlphaMissing", f'{CONFIG} has no "lora_alpha": vLLM refuses it'))
+    return None
+
+
 def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None) -> Finding | None:
     """Compare a real rank with the ceiling, and tell when it is above the declared one."""
     if rank > limits.max_rank:
@@ -215,17 +251,17 @@ def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None)
     return None
 
 
-def _judge_base(facts: _Facts, limits: Limits) -> Finding | None:
+def _judge_base(name: object, limits: Limits, facts: _Facts) -> Finding | None:
     """Compare the base's name: a local path counts by its last part, for trainers write where *they* had it."""
-    if not facts.base_name or not limits.base_model_id:
+    if not isinstance(name, str) or not name or not limits.base_model_id:
         return None
-    named, base = facts.base_name.rstrip("/").casefold(), limits.base_model_id.casefold()
+    named, base = name.rstrip("/").casefold(), limits.base_model_id.casefold()
     is_path = named.startswith((".", "/", "~")) or named.count("/") != 1 or "\\" in named
     if named == base or (is_path and named.replace("\\", "/").rsplit("/", 1)[-1] == base.rsplit("/", 1)[-1]):
         return None
     finding = Finding(
         "AdapterBaseMismatch",
-        f"it was trained on {_shown(facts.base_name)}, the service's base is {_shown(limits.base_model_id)}",
+        f"it was trained on {_shown(name)}, the service's base is {_shown(limits.base_model_id)}",
     )
     if limits.strict_base:
         return finding
@@ -246,7 +282,7 @@ def header_length(weights_prefix: bytes) -> int | None:
     if len(weights_prefix) < 9 or weights_prefix[8:9] != b"{":
         return None
     length: int = struct.unpack("<Q", weights_prefix[:8])[0]
-    return length if length <= LARGEST_HEADER else None
+    return length if length <= _LARGEST_POSSIBLE_HEADER else None
 
 
 def check_weights(weights: Weights, config: bytes, limits: Limits, base_modules: Collection[str] | None) -> Verdict:
@@ -294,43 +330,54 @@ def read_header(weights: Weights) -> list[Tensor] | Finding:
         return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes")
     if (length := header_length(weights.prefix)) is None:
         return Finding("AdapterWeightsUnreadable", f"{name} is no safetensors file ({_guess(weights.prefix)})")
+    if LARGEST_HEADER < length < size:
+        return Finding(
+            "AdapterWeightsUnreadable", f"the header of {name} has {length} bytes, {LARGEST_HEADER} are read"
+        )
     if 8 + length > size or len(weights.header) < length:
         return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes, its header alone wants {8 + length}")
-    try:
-        header = orjson.loads(weights.header[:length])
-    except orjson.JSONDecodeError:
-        return Finding("AdapterWeightsUnreadable", f"the header of {name} is not JSON")
+    entries = _read_entries(memoryview(weights.header)[:length])
+    if entries is None:
+        return Finding("AdapterWeightsUnreadable", f"the header of {name} is not the JSON of one")
     tensors: list[Tensor] = []
     spans: list[tuple[int, int]] = []
-    for key, entry in header.items() if isinstance(header, dict) else ():
-        if key == "__metadata__":
-            continue
-        if (parsed := _parse_tensor(key, entry)) is None:
+    while entries:
+        key, entry = entries.popitem()  # from the end, so that memory is given back as it goes
+        if (span := _span_of(entry)) is None or entry.shape is None:
             return Finding("AdapterWeightsUnreadable", f"the header of {name} describes {_shown(key)} wrongly")
-        tensors.append(parsed[0])
-        spans.append(parsed[1])
-    return _judge_spans(sorted(spans), length, weights) or tensors
+        tensors.append(Tensor(key, entry.shape))
+        spans.append(span)
+    tensors.reverse()
+    spans.sort()
+    return _judge_spans(spans, length, weights) or tensors
 
 
-def _parse_tensor(name: str, entry: object) -> tuple[Tensor, tuple[int, int]] | None:
-    """Return a tensor and the span of its bytes, or None when the entry contradicts itself."""
-    if not isinstance(entry, dict):
+def _read_entries(header: memoryview) -> dict[str, _Entry] | None:
+    """Return the tensors that a header describes, in its order; None when it is no header."""
+    try:
+        _METADATA.decode(header)  # a map of texts, or no library reads the file
+        try:
+            entries = _HEADER.decode(header)
+        except msgspec.ValidationError:  # perhaps only because the metadata has a "shape", too
+            raw = _RAW_HEADER.decode(header)
+            raw.pop("__metadata__", None)
+            return {name: _ENTRY.decode(entry) for name, entry in raw.items()}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    shape, offsets, dtype = entry.get("shape"), entry.get("data_offsets"), entry.get("dtype")
-    if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS or not all(_is_count(size) for size in shape):
-        return None
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(offset) for offset in offsets):
-        return None
-    begin, end = offsets
-    if end < begin or not isinstance(dtype, str):
-        return None
-    if (element := _ELEMENT_BYTES.get(dtype)) is not None and math.prod(shape) * element != end - begin:
-        return None
-    return Tensor(name, tuple(shape)), (begin, end)
+    entries.pop("__metadata__", None)
+    return entries
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**53
+def _span_of(entry: _Entry) -> tuple[int, int] | None:
+    """Return where a tensor's bytes are, or None when its description is incomplete or contradicts itself."""
+    shape, offsets = entry.shape, entry.data_offsets
+    if not entry.dtype or shape is None or offsets is None or len(shape) > _MOST_DIMENSIONS:
+        return None
+    size = offsets[1] - offsets[0]
+    element = _ELEMENT_BYTES.get(entry.dtype)
+    if size < 0 or (element is not None and math.prod(shape) * element != size):
+        return None
+    return offsets
 
 
 def _judge_spans(spans: Sequence[tuple[int, int]], length: int, weights: Weights) -> Finding | None:
@@ -362,6 +409,8 @@ def _configured_ranks(config: bytes) -> set[int]:
 def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limits, facts: _Facts) -> Finding | None:
     if not any(_LORA.search(tensor.name) for tensor in tensors):
         return Finding("AdapterFitsNoModule", f"{SAFETENSORS} has no lora_A and lora_B tensors")
+    if (finding := _judge_pairs(tensors)) is not None:
+        return finding
     extra: list[str] = []
     for tensor in tensors:
         if "lora_magnitude_vector" in tensor.name:
@@ -383,6 +432,27 @@ def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limi
         facts.rank = max(found)
         facts.warnings = [one for one in facts.warnings if one.reason != "AdapterRankAboveDeclared"]
         return judge_rank(facts.rank, limits, facts.warnings)
+    return None
+
+
+def _judge_pairs(tensors: Sequence[Tensor]) -> Finding | None:
+    """Each LoRA matrix has two dimensions or more, its other half, and the same rank as that."""
+    alone: dict[str, Tensor] = {}  # the other half's name → a matrix that waits for it; names come in pairs mostly
+    for tensor in tensors:
+        if (match := _LORA.search(tensor.name)) is None:
+            continue
+        if len(tensor.shape) < 2 or 0 in tensor.shape:
+            return Finding(
+                "AdapterTensorsIncomplete", f"{_shown(tensor.name)} has the shape {list(tensor.shape)}: no matrix"
+            )
+        if (half := alone.pop(tensor.name, None)) is None:
+            at = match.start(1)
+            alone[f"{tensor.name[:at]}{_OTHER[match[1]]}{tensor.name[at + 1 :]}"] = tensor
+        elif (rank := tensor_rank(tensor)) is not None and rank != (other := tensor_rank(half)):
+            detail = f"{_shown(tensor.name)} has rank {rank}, {_shown(half.name)} has {other}"
+            return Finding("AdapterTensorsIncomplete", detail)
+    for missing, tensor in alone.items():
+        return Finding("AdapterTensorsIncomplete", f"{_shown(tensor.name)} is there without {_shown(missing)}")
     return None
 
 
@@ -460,7 +530,10 @@ def _guess(prefix: bytes) -> str:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """Return a text that can go into a status: printable and bounded, whatever the file holds."""
+    if not isinstance(value, str) or not value:
+        return None
+    return "".join(char if char.isprintable() else "?" for char in value[:_LONGEST_BASE_NAME])
 
 
 def _shown(value: object) -> str:

@@ -313,6 +313,12 @@ _REASONS = (
         "check that it was trained on this base, and the prefix of its tensor names",
     ),
     Reason(
+        "AdapterTensorsIncomplete",
+        "adapter",
+        "A LoRA matrix lacks its other half, differs from it in rank, or is no matrix: engines fail on loading it.",
+        "save the adapter again with PEFT",
+    ),
+    Reason(
         "AdapterPickleRefused",
         "adapter",
         "The weights are an executable pickle (.bin), which the administrator does not allow.",
@@ -322,6 +328,7 @@ _REASONS = (
     Reason("AdapterBaseMismatch", "warning", "The base named in the file is not the service's (a failure if strict)."),
     Reason("AdapterRankAboveDeclared", "warning", "The real rank is above the declared one, within the ceiling."),
     Reason("AdapterRankMismatch", "warning", "Tensors have a rank that the configuration does not name."),
+    Reason("AdapterAlphaMissing", "warning", "The configuration has no lora_alpha; some engines refuse that."),
     Reason("AdapterUsesBias", "warning", "It carries biases; some engines refuse them."),
     Reason("AdapterIsPickle", "warning", "The weights are a .bin, which is an executable pickle."),
     Reason("AdapterExtraTensors", "warning", "It carries tensors that are no LoRA matrices; engines may refuse them."),

@@ -69,7 +69,9 @@ def _remember(fs: Fs, layout: Layout, spec: SyncSpec, known: Declared | None) ->
         generation=spec.generation,
         sync_key=spec.sync_key,
         declared=sorted(set(spec.declared)),
-        created_at=known.created_at if known is not None else now(),
+        # The reaper holds it against another machine's clock: the later of two is the one that spares a young subtree
+        # when this node's clock is behind.
+        created_at=known.created_at if known is not None else max(now(), server_now(fs, layout)),
     )
     if record == known:
         return

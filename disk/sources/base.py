@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from api.names import short_hash
 from disk.checksums import Announced
+from disk.failures import DiskFailure
 
 CHUNK_BYTES = 1024 * 1024
 MOST_LISTED_FILES = 20_000
+LARGEST_ANSWER = 64 * 1024 * 1024  # bytes of an answer that is no file: a listing of MOST_LISTED_FILES is far below
+LONGEST_ANSWER_SECONDS = 300.0  # however slowly it drips
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,19 @@ class OpenFile:
 
     pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the offset that was asked for
     checksum: Announced | None
+
+
+def read_answer(pieces: Iterable[bytes], where: str) -> bytes:
+    """Read an answer that is no file, and only so much and so long of it. Raises: DiskFailure; what `pieces` raise."""
+    end = time.monotonic() + LONGEST_ANSWER_SECONDS
+    body = bytearray()
+    for piece in pieces:
+        body += piece
+        if len(body) > LARGEST_ANSWER:
+            raise DiskFailure("SourceResponseInvalid", f"{where} sends a listing of more than {LARGEST_ANSWER} bytes")
+        if time.monotonic() > end:
+            raise DiskFailure("SourceTimeout", f"{where} took more than {LONGEST_ANSWER_SECONDS:.0f} s for a listing")
+    return bytes(body)
 
 
 class Source(Protocol):

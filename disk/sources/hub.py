@@ -10,12 +10,13 @@ import re
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from api.source_uri import HubSource
 from disk.checksums import Announced
-from disk.failures import DiskFailure, from_network_error
-from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile
+from disk.failures import DiskFailure, from_network_error, parse_retry_after
+from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, read_answer
 from disk.sources.guard import check_host
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _SETTINGS = {
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
     "HF_HOME": "/tmp/hf-home",  # noqa: S108 - nothing is written there; the root file system is read-only and HOME unset
 }
+_reading: ContextVar[str | None] = ContextVar("reading", default=None)  # the hub whose listing is being read
 _prepared: dict[str, tuple[float, float]] = {}
 
 
@@ -56,7 +58,7 @@ class HubReader:
         from huggingface_hub import HfApi  # noqa: PLC0415 - lazy: costs a quarter of a second
 
         source = self._source
-        with self._translated():
+        with self._translated(), _bounded(self._where):
             info = HfApi(self._endpoint, token=self._token or False).model_info(
                 source.repo, revision=source.revision, files_metadata=True, timeout=_READ_SECONDS
             )
@@ -184,13 +186,21 @@ class HubReader:
         return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status}")
 
 
+@contextmanager
+def _bounded(where: str) -> Iterator[None]:
+    """While this lasts the answers that this thread gets are listings: read whole, but bounded."""
+    token = _reading.set(where)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
+
+
 def _retry_after(headers: Any) -> int | None:
     """Seconds that the server asks to wait, or None."""
-    value = str(headers.get("Retry-After", "")).strip()
-    if value.isdigit():
-        return min(int(value), 24 * 3600)
-    found = re.search(r"(?:^|;)\s*t=(\d+)", str(headers.get("RateLimit", "")))  # the hub's own header: r=0;t=57
-    return min(int(found[1]), 24 * 3600) if found else None
+    found = re.search(r"(?:^|;)\s*t=([0-9]+)", str(headers.get("RateLimit", "")))  # the hub's own header: r=0;t=57
+    said = headers.get("Retry-After") or (found[1] if found else None)
+    return parse_retry_after(said, headers.get("Date"))
 
 
 def _prepare_library() -> None:
@@ -204,12 +214,19 @@ def _prepare_library() -> None:
     import httpx2  # noqa: PLC0415
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
+    def read_bounded(response: httpx2.Response) -> None:
+        if (where := _reading.get()) is not None:  # the library would read it to its end, wherever that is
+            response._content = read_answer(response.iter_bytes(), where)  # its only memory of having been read
+
     def client() -> httpx2.Client:
         return httpx2.Client(
             follow_redirects=True,
             max_redirects=5,
             timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
-            event_hooks={"request": [lambda request: check_host(request.url.host)]},  # redirects, too
+            event_hooks={
+                "request": [lambda request: check_host(request.url.host)],  # redirects, too
+                "response": [read_bounded],
+            },
         )
 
     set_client_factory(client)

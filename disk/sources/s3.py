@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from api.source_uri import S3Source
 from disk.checksums import DIGEST_BYTES, Announced
-from disk.failures import DiskFailure, from_network_error
-from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, SourceOptions
+from disk.failures import DiskFailure, from_network_error, parse_retry_after
+from disk.sources.base import (
+    CHUNK_BYTES,
+    MOST_LISTED_FILES,
+    Listing,
+    OpenFile,
+    RemoteFile,
+    SourceOptions,
+    read_answer,
+)
 from disk.sources.guard import check_host
 
 if TYPE_CHECKING:
@@ -37,6 +45,7 @@ _CHECKSUMS = (  # sha256 costs nothing more, it is computed anyway; the others i
     ("ChecksumCRC32C", "crc32c"),
     ("ChecksumCRC32", "crc32"),
 )
+_MOST_LISTING_PAGES = 2_000  # some services put few keys, or none, on a page
 _MOST_PARTS = 10_000  # of one upload, says S3
 _MOST_PARTS_ASKED = 1_000  # one request for each part's size: 8 GiB in parts of 8 MiB
 _PARTS_AT_ONCE = 8
@@ -68,18 +77,18 @@ class S3Reader:
     def __init__(self, source: S3Source, options: SourceOptions) -> None:
         self._source = source
         self._options = options
-        endpoint = (
-            options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        )
-        parts = urllib.parse.urlsplit(endpoint)
-        if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname):
+        url = options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        parts = urllib.parse.urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
             raise DiskFailure("SourceUriInvalid", "the S3 endpoint is no http(s) URL")
         check_host(parts.hostname or "")
-        self._endpoint = endpoint or None
+        self._endpoint = url or None
         host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
-        self._where = f"bucket {source.bucket} at {host}" if endpoint else f"bucket {source.bucket}"
+        self._where = f"bucket {source.bucket} at {host}" if url else f"bucket {source.bucket}"
         with self._translated():
             self._client = _client(options, self._endpoint)
+            endpoint: Any = self._client._endpoint  # type: ignore[attr-defined]
+            endpoint.http_session = _BoundedSession(endpoint.http_session, self._where)
 
     def list_files(self) -> Listing:
         """Return all objects below the prefix but folder markers. Raises: DiskFailure."""
@@ -88,7 +97,9 @@ class S3Reader:
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._source.bucket, Prefix=self._source.prefix
             )
-            for page in pages:
+            for number, page in enumerate(pages):
+                if number >= _MOST_LISTING_PAGES:
+                    raise DiskFailure("SourceTooManyFiles", f"{self._where} lists page after page without an end")
                 for entry in page.get("Contents", []):
                     key, size = entry["Key"], entry["Size"]
                     name = key.removeprefix(self._source.prefix)
@@ -271,8 +282,8 @@ class S3Reader:
         code = str(answer.get("Error", {}).get("Code", ""))
         meta = answer.get("ResponseMetadata", {})
         status = meta.get("HTTPStatusCode", 0)
-        wait = str(meta.get("HTTPHeaders", {}).get("retry-after", ""))
-        retry_after = min(int(wait), 24 * 3600) if wait.isdigit() else None
+        headers = meta.get("HTTPHeaders", {})
+        retry_after = parse_retry_after(headers.get("retry-after"), headers.get("date"))
         if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
             reason = "SourceRateLimited" if code in _LIMITED or status == 429 else "SourceServerError"
             return DiskFailure(reason, f"{self._where} answered {status} {code}", retry_after=retry_after)
@@ -287,6 +298,26 @@ class S3Reader:
         if status >= 500:
             return DiskFailure("SourceServerError", f"{self._where} answered {status} {code}", retry_after=retry_after)
         return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status} {code}")
+
+
+class _BoundedSession:
+    """What botocore sends by; it reads all that is no file to its end, wherever that is: here is one."""
+
+    def __init__(self, session: Any, where: str) -> None:
+        self._session = session
+        self._where = where
+
+    def send(self, request: Any) -> Any:
+        """Send a request; the answer has been read unless it is a file. Raises: DiskFailure, botocore's errors."""
+        is_file, request.stream_output = request.stream_output, True
+        response = self._session.send(request)
+        if not is_file or response.status_code >= 300:
+            response._content = read_answer(response.raw.stream(), self._where)  # its only memory of having been read
+        return response
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._session.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import pickle
 import resource
 import shutil
 import struct
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +76,7 @@ def test_every_fixture_is_in_the_index() -> None:
 
 
 def config(**changes: Any) -> bytes:
-    values = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj"]} | changes
+    values = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]} | changes
     return json.dumps({name: value for name, value in values.items() if value != "absent"}).encode()
 
 
@@ -102,6 +105,18 @@ def test_rank(raw: bytes, rank: int, limits: Limits, reason: str | None, warned:
     assert (verdict.failure.reason if verdict.failure else None) == reason
     assert verdict.rank == rank
     assert {one.reason for one in verdict.warnings} == warned
+
+
+def test_an_absent_alpha_is_told() -> None:
+    for raw in (config(lora_alpha=None), config(lora_alpha="absent")):
+        assert [one.reason for one in check_config(raw, LIMITS).warnings] == ["AdapterAlphaMissing"]
+
+
+@pytest.mark.parametrize("name", ["x\ud800y", "x\x1b[31my", "x\u202ey", "x\ny", "x" * 500_000, 7, None, ["a"]])
+def test_what_a_file_names_as_its_base_can_stand_in_a_status(name: object) -> None:
+    """The name goes into records, messages and the service's status: bounded, printable, and valid Unicode."""
+    found = check_config(config(base_model_name_or_path=name), LIMITS).base_name
+    assert found is None or (found.isprintable() and len(found) <= 200)
 
 
 def test_the_message_names_all_three_ranks() -> None:
@@ -177,6 +192,19 @@ CONFIGS = {
     "dora": (config(use_dora=True), "AdapterUsesDora"),
     "saved modules": (config(modules_to_save=["lm_head"]), "AdapterSavesModules"),
     "saved modules empty": (config(modules_to_save=[]), None),
+    "r negative": (config(r=-8), "AdapterConfigUnreadable"),
+    "byte order mark": (b"\xef\xbb\xbf" + config(), "AdapterConfigUnreadable"),
+    "UTF-16": (config().decode().encode("utf-16"), "AdapterConfigUnreadable"),
+    "alpha text": (config(lora_alpha="16"), "AdapterConfigUnreadable"),
+    "alpha true": (config(lora_alpha=True), "AdapterConfigUnreadable"),
+    "alpha NaN": (config(lora_alpha=float("nan")), "AdapterConfigUnreadable"),
+    "alpha infinite": (config(lora_alpha=float("inf")), "AdapterConfigUnreadable"),
+    "alpha a fraction": (config(lora_alpha=0.5), None),
+    "alpha pattern": (config(alpha_pattern={"q": 32}), None),
+    "alpha pattern text": (config(alpha_pattern={"q": "32"}), "AdapterConfigUnreadable"),
+    "alpha pattern list": (config(alpha_pattern=[1]), "AdapterConfigUnreadable"),
+    "rsLoRA": (config(use_rslora=True), None),
+    "bias on all": (config(bias="all"), None),
     "NaN somewhere": (config().replace(b'"r": 8', b'"r": 8, "lora_dropout": NaN'), None),
     "unknown keys": (config(future={"x": 1}), None),
 }
@@ -195,6 +223,7 @@ BASES = {
     "other organisation": ("elsewhere/base", "acme/base", True),
     "local path, same name": ("/data/models/base/", "acme/base", False),
     "relative path, same name": ("./models/base", "acme/base", False),
+    "long path, same name": (f"/data/{'x' * 500}/base", "acme/base", False),
     "windows path, same name": ("C:\\models\\base", "acme/base", False),
     "local path, other name": ("/data/models/checkpoint-12", "acme/base", True),
     "none in the file": (None, "acme/base", False),
@@ -247,7 +276,17 @@ def entry(**changes: Any) -> dict[str, Any]:
     return {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]} | changes
 
 
-LORA = "base_model.model.m.lora_A.weight"
+LORA, OTHER = "base_model.model.m.lora_A.weight", "base_model.model.m.lora_B.weight"
+
+
+def pair(dtype: str, size: int) -> dict[str, Any]:
+    """Both halves of a LoRA of rank 8 over two dimensions, `size` bytes each."""
+    return {
+        LORA: {"dtype": dtype, "shape": [8, 2], "data_offsets": [0, size]},
+        OTHER: {"dtype": dtype, "shape": [2, 8], "data_offsets": [size, 2 * size]},
+    }
+
+
 WEIGHT_FILES = {
     "good": (GOOD, None),
     "truncated": (GOOD[:-1], "AdapterWeightsTruncated"),
@@ -272,7 +311,45 @@ WEIGHT_FILES = {
     "shape text": (with_header({LORA: entry(shape="1")}), "AdapterWeightsUnreadable"),
     "entry a number": (with_header({LORA: 1}), "AdapterWeightsUnreadable"),
     "no LoRA tensors": (with_header({"x": entry()}, b"\0" * 4), "AdapterFitsNoModule"),
-    "unknown dtype": (with_header({LORA: entry(dtype="F3")}, b"\0" * 4), None),
+    "unknown dtype": (
+        with_header({LORA: entry(dtype="F3"), OTHER: entry(dtype="F3", data_offsets=[4, 8])}, b"\0" * 8),
+        None,
+    ),
+    "float8": (with_header(pair("F8_E4M3", 16), b"\0" * 32), None),
+    "bfloat16": (with_header(pair("BF16", 32), b"\0" * 64), None),
+    "tensors of no bytes beside it": (
+        with_header({"x": entry(shape=[0], data_offsets=[0, 0])} | pair("F32", 64), b"\0" * 128),
+        None,
+    ),
+    "metadata": (with_header({"__metadata__": {"format": "pt", "shape": "[1]"}} | pair("F32", 64), b"\0" * 128), None),
+    "metadata a number": (with_header({"__metadata__": 5} | pair("F32", 64), b"\0" * 128), "AdapterWeightsUnreadable"),
+    "metadata of numbers": (
+        with_header({"__metadata__": {"format": 5}} | pair("F32", 64), b"\0" * 128),
+        "AdapterWeightsUnreadable",
+    ),
+    "padded by 12 MiB": (with_header(json.dumps(pair("F32", 64)).encode() + b" " * (12 << 20), b"\0" * 128), None),
+    "header above what is read": (
+        struct.pack("<Q", 40 << 20) + b"{}" + b" " * (40 << 20),
+        "AdapterWeightsUnreadable",
+    ),
+    "no lora_B": (with_header({LORA: entry()}, b"\0" * 4), "AdapterTensorsIncomplete"),
+    "no lora_A": (with_header({OTHER: entry()}, b"\0" * 4), "AdapterTensorsIncomplete"),
+    "halves of two ranks": (
+        with_header({LORA: entry(shape=[2, 1], data_offsets=[0, 8]), OTHER: entry(data_offsets=[8, 12])}, b"\0" * 12),
+        "AdapterTensorsIncomplete",
+    ),
+    "a vector": (
+        with_header({LORA: entry(shape=[1]), OTHER: entry(data_offsets=[4, 8])}, b"\0" * 8),
+        "AdapterTensorsIncomplete",
+    ),
+    "rank zero": (
+        with_header({LORA: entry(shape=[0, 9], data_offsets=[0, 0]), OTHER: entry(shape=[9, 0], data_offsets=[0, 0])}),
+        "AdapterTensorsIncomplete",
+    ),
+    "one name twice": (
+        with_header(json.dumps(pair("F32", 64))[:-1].encode() + b', "x": 1, "x": {}}', b"\0" * 128),
+        "AdapterWeightsUnreadable",
+    ),
     "dora tensor": (
         safetensors(lora_tensors(8) | {"base_model.model.m.lora_magnitude_vector": (8,)}),
         "AdapterUsesDora",
@@ -293,6 +370,25 @@ PICKLES = {
     "nonsense": (b"hello", b"", "AdapterWeightsUnreadable"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\n", b"", "AdapterIsLfsPointer"),
 }
+
+
+def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
+    """A pickle that would create a file when it is loaded, as it stands and inside of a zip."""
+    trap = tmp_path / "sprung"
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (trap,)
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / CONFIG).write_bytes(config())
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as stream:
+        stream.writestr("adapter_model/data.pkl", pickle.dumps(Trap()))
+    for data in (pickle.dumps(Trap()), archive.getvalue()):
+        (tmp_path / "a" / "adapter_model.bin").write_bytes(data)
+        assert [one.reason for one in inspect_adapter(tmp_path / "a", LIMITS).warnings] == ["AdapterIsPickle"]
+        assert not trap.exists()
 
 
 @pytest.mark.parametrize(("prefix", "tail", "reason"), PICKLES.values(), ids=PICKLES)
@@ -371,7 +467,17 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
 )
-KEYS = ("peft_type", "r", "rank_pattern", "target_modules", "modules_to_save", "use_dora", "bias")
+KEYS = (
+    "peft_type",
+    "r",
+    "rank_pattern",
+    "lora_alpha",
+    "alpha_pattern",
+    "target_modules",
+    "modules_to_save",
+    "use_dora",
+    "bias",
+)
 SPARE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

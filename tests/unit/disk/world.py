@@ -56,6 +56,7 @@ def adapter(fill: int = 0, rank: int = 8, **config: Any) -> Files:
     settings = {
         "base_model_name_or_path": "acme/base",
         "bias": "none",
+        "lora_alpha": 16,
         "peft_type": "LORA",
         "r": rank,
         "target_modules": ["q_proj"],
