@@ -22,6 +22,7 @@ from app.plugin.chain_service import server
 from app.plugin.output import size
 from app.plugin.reasons import CONDITIONS
 from app.plugin.snapshot import Snapshot
+from app.plugin.status import until
 from disk.reasons import REASONS as DISK_REASONS
 from rules.resolve import Unreadable
 from rules.validate import judge_stored
@@ -134,7 +135,7 @@ def _job(seen: Snapshot, name: str) -> Link:
             f"staged after {_times(integer(entry, 'attempts'))}" if state in _ON_DISK else "the staging Job ran",
         )
     if state == "Failed":
-        again = _again(entry)
+        again = _again(seen, entry)
         fix = _fix_of(reason)
         retry = f"then: {PLUGIN} retry {seen.name} {name} -n {seen.namespace}"
         return Link(
@@ -163,10 +164,12 @@ def _times(count: int | None) -> str:
     return "one attempt" if (count or 1) == 1 else f"{count} attempts"
 
 
-def _again(entry: Json) -> str:
+def _again(seen: Snapshot, entry: Json) -> str:
     when, tries = text(entry, "nextRetryTime"), integer(entry, "attempts")
-    tried = f" (tried {tries}x" if tries else " ("
-    return f"{tried}; next try {when})" if when else f"{tried})" if tries else ""
+    said = ["tried once" if tries == 1 else f"tried {tries} times"] if tries else []
+    if when:
+        said.append(f"next try in {until(when, seen)}")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _about_files(reason: str) -> bool:

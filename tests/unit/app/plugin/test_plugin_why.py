@@ -592,7 +592,7 @@ def test_the_text_for_people() -> None:
     seen = scene.snapshot()
     text = as_text(as_lines(seen, walk(seen)))
     assert text.startswith("team/chat, adapter sql (dynamic)\n  ✔ service")
-    assert "✖ job      staging failed: SourceUnauthorized: 401 from the hub (tried 3x; next try" in text
+    assert "✖ job      staging failed: SourceUnauthorized: 401 from the hub (tried 3 times; next try in" in text
     assert "[SourceUnauthorized]" in text
     assert "✔ adapter med is served" in text
 
