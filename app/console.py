@@ -101,15 +101,20 @@ def with_console(app: AsgiApp, console: AsgiApp) -> AsgiApp:
 class EventFollower:
     """Keeps the newest events that this program wrote, whichever replica wrote them.
 
-    `newest`: at most so many, newest last; a new list after each change. `problem`: why they cannot be read.
+    `newest`: at most so many, newest last; a new list after each change.
     """
 
     def __init__(self, client: Client, namespaces: Iterable[str] | None) -> None:
         self.newest: Sequence[Json] = ()
-        self.problem: str | None = None
+        self._problems: dict[str | None, str] = {}
         self._client = client
         self._scopes = [*sorted(set(namespaces))] if namespaces is not None else [None]
         self._events: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+
+    @property
+    def problem(self) -> str | None:
+        """Why events of some namespace cannot be read, None when all can."""
+        return next(iter(self._problems.values()), None)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -123,7 +128,7 @@ class EventFollower:
             try:
                 if not version:
                     version = await self._list(namespace)
-                self.problem = None
+                self._problems.pop(namespace, None)
                 async for event in self._client.watch(EVENT, version, namespace, field_selector=OURS):
                     pause = FIRST_PAUSE
                     version = str(dig(event.object, "metadata", "resourceVersion") or version)
@@ -135,7 +140,7 @@ class EventFollower:
                 await asyncio.sleep(FIRST_PAUSE)
             except (ApiError, ValueError, KeyError, TypeError) as error:
                 version = ""
-                self.problem = _told(error)
+                self._problems[namespace] = _told(error)
                 await asyncio.sleep(LONGEST_PAUSE if isinstance(error, Forbidden) else pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
