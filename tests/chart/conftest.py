@@ -8,7 +8,6 @@ import io
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from devcluster.binaries import CERT_MANAGER, HELM_MODULE, ensure_go, ensure_pro
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
 from devcluster.progress import Progress
+from tests.reviews import LONG, Stream
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -35,6 +35,7 @@ WRONG = {
     "metadata": {"name": "wrong", "namespace": "default"},
     "spec": {"type": "adapter", "modelId": "acme/tone", "sourceUri": "hf://acme/tone"},
 }
+REVIEW_RATE = 200.0 if LONG else 50.0  # a second
 PATIENCE = 180.0  # seconds: a loaded machine needs a tenth of it
 OURS = "app.kubernetes.io/part-of=aim-adapters"
 OBJECTS = "aimartifacts,aimservices,aimclusterruntimeconfigs"  # what the tests create
@@ -140,30 +141,11 @@ class Plane:
             time.sleep(0.2)
 
 
-class Reviews:
-    """Sends reviews all the time; each must be refused by our rules, with our words."""
+class Reviews(Stream):
+    """Sends reviews all the time; each must be answered by our rules."""
 
     def __init__(self, plane: Plane) -> None:
-        self._plane = plane
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
-        self.failed: list[str] = []
-
-    def __enter__(self) -> Reviews:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=60)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            said = self._plane.apply(WRONG, check=False, args=("--dry-run=server",))
-            self.sent += 1
-            if "spec.compatibleWith" not in said:
-                self.failed.append(said)
+        super().__init__(plane.kubeconfig, REVIEW_RATE)
 
 
 def upgrade(helm: Helm, *values: str, chart: Path = CHART) -> None:

@@ -65,13 +65,11 @@ def switched(plane: Plane, cert_manager: Path, helm_program: Path, tmp_path_fact
     """The release after its change from self-managed certificates to cert-manager, under reviews."""
     helm = Helm(helm_program, tmp_path_factory.mktemp("helm"), plane.kubeconfig)
     with Reviews(plane) as reviews:
-        plane.wait(lambda: reviews.sent > 3, "reviews are sent", PATIENCE)
         upgrade(helm, "certificates.mode=cert-manager")
         roll_out(plane)
         plane.wait(lambda: ours(plane) == {"cert-manager"}, "all serve the certificate of the Secret", PATIENCE)
-        enough = reviews.sent + 5
-        plane.wait(lambda: reviews.sent > enough, "reviews go on", PATIENCE)
-    print(f"change of the mode: {reviews.sent} reviews sent, {len(reviews.failed)} failed")  # noqa: T201 - the proof
+        reviews.more(5)
+    print(reviews.summary("change of the mode"))  # noqa: T201 - the proof
     assert reviews.failed == []
     return helm
 
@@ -142,9 +140,8 @@ def test_a_new_leaf_is_served_without_a_restart_and_without_a_lost_review(plane:
         plane.kubectl("delete", "secret", LEAF, "-n", NAMESPACE)
         plane.wait(lambda: secret(plane, LEAF).get("tls.crt", before) != before, "a new pair", PATIENCE)
         plane.wait(lambda: ours(plane) == {"cert-manager"}, "all serve it", PATIENCE)
-        enough = reviews.sent + 5
-        plane.wait(lambda: reviews.sent > enough, "reviews go on", PATIENCE)
-    print(f"new leaf: {reviews.sent} reviews sent, {len(reviews.failed)} failed")  # noqa: T201 - the proof
+        reviews.more(5)
+    print(reviews.summary("new leaf"))  # noqa: T201 - the proof
     assert reviews.failed == []
     assert lives(plane) == alive
 
@@ -158,9 +155,8 @@ def test_a_new_authority_and_its_leaf(plane: Plane, switched: Helm) -> None:
         plane.kubectl("delete", "secret", LEAF, "-n", NAMESPACE)
         plane.wait(lambda: secret(plane, LEAF).get("ca.crt", before) != before, "a leaf of the new one", PATIENCE)
         plane.wait(lambda: ours(plane) == {"cert-manager"}, "all serve it", PATIENCE)
-        enough = reviews.sent + 5
-        plane.wait(lambda: reviews.sent > enough, "reviews go on", PATIENCE)
-    print(f"new authority: {reviews.sent} reviews sent, {len(reviews.failed)} failed")  # noqa: T201 - the proof
+        reviews.more(5)
+    print(reviews.summary("new authority"))  # noqa: T201 - the proof
     new = parse_certificate(secret(plane, LEAF)["ca.crt"])
     for kind in CONFIGURATIONS:
         assert {new, parse_certificate(before)} <= set(parse_bundle(bundle(plane, kind))), "both are trusted"
