@@ -18,7 +18,6 @@ TokenCheck = Callable[[str], Awaitable[int]]  # token -> 200, 401, 403, or 503 w
 COOKIE = "aim-console"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
 _BEARER = b"bearer "
-_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _PROXIED = frozenset(
     {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via", b"x-envoy-peer-metadata"}
 )
@@ -49,13 +48,14 @@ UNKNOWN = Denial(503, "Try again", "The API server cannot be asked about this to
 def by_port_forward(client: tuple[str, int] | None, headers: Headers) -> Denial | None:
     """Return why a request is no port-forward's, None when it is.
 
-    A name that is not this machine's own (a page that rebinds its name to 127.0.0.1) and the traces of a proxy in the
-    pod, which makes strangers look local, are refused.
+    Names of others in the Host header are refused (a page may make its name mean 127.0.0.1), and so are the traces of a
+    proxy in the pod, which makes strangers look local.
     """
     found = dict(headers)
     if client is None or not is_loopback(client[0]) or not _PROXIED.isdisjoint(found):
         return FOREIGN
-    return None if _host_name(found.get(b"host", b"")) in _LOCAL_NAMES else FOREIGN
+    host = _host_name(found.get(b"host", b""))
+    return None if host == "localhost" or is_loopback(host.strip("[]")) else FOREIGN
 
 
 def is_loopback(address: str) -> bool:

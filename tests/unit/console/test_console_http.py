@@ -114,6 +114,7 @@ FORWARDED = {
     "a port-forward": ("127.0.0.1", b"localhost:8080", (), True),
     "over IPv6": ("::1", b"[::1]:8080", (), True),
     "as IPv6 shows IPv4": ("::ffff:127.0.0.1", b"127.0.0.1", (), True),
+    "an address of this machine": ("127.77.0.9", b"127.77.0.5:8080", (), True),
     "another pod": ("10.0.0.7", b"localhost", (), False),
     "another pod over IPv6": ("::ffff:10.0.0.7", b"localhost", (), False),
     "a name that points here": ("127.0.0.1", b"evil.example:8080", (), False),
