@@ -15,7 +15,7 @@ from api.kinds import EVENT
 from api.names import short_hash
 from reconcile import metrics
 from reconcile.client import Client
-from reconcile.errors import ApiError, NotFound
+from reconcile.errors import ApiError, NotFound, NotLeading
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class EventRecorder:
             series.queued = False
             try:
                 await self._write(series)
-            except ApiError as error:
+            except (ApiError, NotLeading) as error:  # the next leader tells what it sees itself
                 metrics.EVENTS_DROPPED.inc()
                 log.warning("an event could not be written", extra={"reason": series.reason, "error": str(error)})
         self._wake.clear()

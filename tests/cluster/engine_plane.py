@@ -52,6 +52,11 @@ class Plane:
         return self.folder / "kubeconfig"
 
     @property
+    def audit_log(self) -> Path:
+        """What was asked of the API server, a line each; there is one only with the setting `audit`."""
+        return self.folder / "logs" / "audit.log"
+
+    @property
     def server(self) -> str:
         return str(yaml.safe_load(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
 
@@ -97,11 +102,11 @@ class Plane:
 
 
 @contextlib.contextmanager
-def started_plane(folder: Path) -> Iterator[Plane]:
+def started_plane(folder: Path, **settings: str) -> Iterator[Plane]:
     """Run a bare control plane around a block."""
     said = io.StringIO()
     try:
-        if bring_up(folder, {}, fresh=False, bare=True, out=said) != 0:
+        if bring_up(folder, settings, fresh=False, bare=True, out=said) != 0:
             raise RuntimeError(f"the control plane did not start:\n{said.getvalue()}")
         yield Plane(folder)
     finally:

@@ -71,3 +71,18 @@ async def test_a_long_message_is_cut_at_a_whole_character(api: FakeApi, client: 
     recorder.record(OBJ, "Normal", "Staged", "ü" * 2000)
     await recorder.flush()
     assert stored(api)[0]["message"] == "ü" * 512
+
+
+async def test_an_event_of_a_leader_that_leads_no_more_ends_nobody(api: FakeApi, client: Client) -> None:
+    class Lost:
+        def remaining(self) -> float:
+            return 0.0
+
+    recorder = EventRecorder(client.guarded(Lost()))
+    running = asyncio.create_task(recorder.run())
+    recorder.record(OBJ, "Normal", "Staged", "x")
+    await until(lambda: not recorder._waiting)
+    assert not running.done()
+    assert stored(api) == []
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,176 @@
+"""Replicas of the product's server that are killed, and the account of what they wrote by audit log and watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from api.kinds import AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
+from api.names import (
+    ANNOTATION_FETCH_KEY,
+    ANNOTATION_STAGE_KEY,
+    ANNOTATION_SYNC_KEY,
+    LABEL_ROLE,
+    LEASE_NAME,
+    ROLE_FETCH,
+    ROLE_STAGING,
+    ROLE_SUBTREE_SYNC,
+)
+from api.view import Json, adapter_refs, annotation, name_of, text, uid_of
+from reconcile.client import Client
+from reconcile.errors import ApiError
+
+ROOT = Path(__file__).parents[2]
+AGENT = "aim-adapters"  # the user agent of the product, and of the tests' own clients of the same class
+_KEYS = {
+    ROLE_FETCH: ANNOTATION_FETCH_KEY,
+    ROLE_STAGING: ANNOTATION_STAGE_KEY,
+    ROLE_SUBTREE_SYNC: ANNOTATION_SYNC_KEY,
+}
+
+
+@dataclass
+class Replica:
+    """One process of `aim-adapters serve` under a name of its own; killed and started again."""
+
+    name: str
+    kubeconfig: Path
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    kills: int = 0
+
+    def start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [
+            *(sys.executable, "-m", "app.main", "serve", "--no-admission", f"--kubeconfig={self.kubeconfig}"),
+            *("--namespace=default", f"--pod-name={self.name}", "--bind-address=127.0.0.1", f"--health-port={port}"),
+            *("--lease-duration=3s", "--lease-renew-period=500ms", "--lease-write-margin=1s"),
+            *("--retry-base=2s", "--reaper-period=1h"),
+        ]
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+
+    def kill(self) -> None:
+        """End it without a word, wherever it is."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.kills += 1
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> None:
+        if self.running():
+            assert self.process is not None
+            self.process.kill()
+            self.process.wait()
+
+
+async def leader(client: Client) -> str:
+    """Identity of the present leader, "" for none."""
+    lease = await client.find(LEASE, "default", LEASE_NAME)
+    return text(lease, "spec", "holderIdentity") or ""
+
+
+@dataclass
+class Account:
+    """All versions of services, InferenceServices and Jobs of a namespace, in the order of their versions."""
+
+    client: Client
+    namespace: str
+    versions: dict[Kind, list[Json]] = field(default_factory=dict)
+    made: list[Json] = field(default_factory=list)  # Jobs as they were created
+
+    async def follow(self, kind: Kind) -> None:
+        """Note every change, from now on until cancelled."""
+        seen = self.versions.setdefault(kind, [])
+        _, version = await self.client.list_all(kind, self.namespace)
+        while True:
+            try:
+                async for event in self.client.watch(kind, version, self.namespace):
+                    version = text(event.object, "metadata", "resourceVersion") or version
+                    if event.type in ("ADDED", "MODIFIED"):
+                        seen.append(event.object)
+                    if event.type == "ADDED" and kind == JOB:
+                        self.made.append(event.object)
+            except ApiError:
+                await asyncio.sleep(0.1)
+
+    def progress(self) -> int:
+        """How much was written that only a leader writes."""
+        return len(self.made) + len(self.versions.get(INFERENCE_SERVICE, ()))
+
+    def jobs_made_twice(self) -> Iterator[str]:
+        """Tell of Jobs that were created again although nobody asked for their work again.
+
+        Asked again means: between the two, a stored spec of the service did not declare the adapter of a staging, or
+        declared another set than that of a sync.
+        """
+        last: dict[str, Json] = {}
+        for job in self.made:
+            role = text(job, "metadata", "labels", LABEL_ROLE) or ""
+            if role not in _KEYS:
+                continue
+            work = f"{role} {annotation(job, _KEYS[role])}"
+            if work in last and not self._asked_again(role, last[work], job):
+                yield f"{work}: {name_of(last[work])} and {name_of(job)}"
+            last[work] = job
+
+    def _asked_again(self, role: str, first: Json, second: Json) -> bool:
+        if role == ROLE_FETCH:
+            return False
+        owner = first["metadata"]["ownerReferences"][0]["uid"]
+        declared = set(_arguments(first, "declared" if role == ROLE_SUBTREE_SYNC else "path"))
+        for service in self.versions[AIM_SERVICE]:
+            if uid_of(service) == owner and version_of(first) < version_of(service) < version_of(second):
+                names = {ref.name for ref in adapter_refs(service)}
+                if names != declared if role == ROLE_SUBTREE_SYNC else not declared <= names:
+                    return True
+        return False
+
+    def same_content_twice(self) -> Iterator[str]:
+        """Tell of versions of an InferenceService that say what the one before said."""
+        last: dict[str, Any] = {}
+        for isvc in self.versions[INFERENCE_SERVICE]:
+            metadata = isvc["metadata"]
+            content = {
+                "spec": isvc["spec"],
+                **{key: metadata.get(key) for key in ("labels", "annotations", "ownerReferences")},
+            }
+            if last.get(uid_of(isvc)) == content:
+                yield f"{name_of(isvc)} {metadata['resourceVersion']}"
+            last[uid_of(isvc)] = content
+
+
+def _arguments(job: Json, name: str) -> list[str]:
+    """Values of an option in a Job's command."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return [word.partition("=")[2] for word in container["args"] if word.startswith(f"--{name}=")]
+
+
+def version_of(obj: Json) -> int:
+    """The version as a number: on a real API server with etcd all objects share one counter."""
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def audited(log: Path, namespace: str) -> Counter[tuple[str, str, int]]:
+    """Count (verb, resource, code) of what was written in a namespace."""
+    counted: Counter[tuple[str, str, int]] = Counter()
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        reference = event.get("objectRef") or {}
+        if reference.get("namespace") == namespace and event["verb"] in ("create", "patch", "update", "delete"):
+            resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+            counted[event["verb"], resource, event["responseStatus"]["code"]] += 1
+    return counted

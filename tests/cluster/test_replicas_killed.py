@@ -1,0 +1,194 @@
+"""Two replicas of the server killed in turn while services are edited: all converges, and nothing is done twice.
+
+No node, no KServe and no webhook: claims are bound and Jobs ended by the test, and nobody but the reconciler writes
+InferenceServices, so that the audit log and the versions that a watch saw must agree to the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB
+from api.names import inference_service_name
+from api.view import Json, condition, items, name_of
+from bench.reconcile.surroundings import NAMESPACE, Outside, adapter, base_and_profile, install_kinds, service
+from bench.reconcile.surroundings import namespace as namespace_object
+from reconcile.client import Client
+from reconcile.errors import Transient
+from tests.cluster.engine_plane import Plane, started_plane
+from tests.cluster.replica_world import Account, Replica, audited, leader
+
+PLACE = "edits"
+EDITS = 2000 if os.environ.get("AIM_TEST_LONG") == "1" else 200
+SERVICES = 12
+ADAPTERS = ("red", "green", "blue", "grey")
+BETWEEN_EDITS = 0.08  # seconds, on average
+EDITS_PER_KILL = 40
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A control plane with an audit log."""
+    with started_plane(tmp_path_factory.mktemp("killed") / "plane", audit="true") as plane:
+        yield plane
+
+
+@pytest.fixture
+async def client(plane: Plane) -> AsyncIterator[Client]:
+    async with await Client.connect(str(plane.kubeconfig), within=30) as client:
+        await install_kinds(client)
+        yield client
+
+
+class Editor:
+    """Edits services at random, and remembers what it asked for last."""
+
+    def __init__(self, client: Client, rng: random.Random) -> None:
+        self.client, self.rng = client, rng
+        self.wanted: dict[str, Json] = {}
+
+    async def make(self, index: int) -> None:
+        made = service(PLACE, index, 0)
+        made["spec"] |= {"adapterMode": "dynamic", "adapters": [_ref("red")]}
+        self.wanted[name_of(made)] = dict(made["spec"])
+        await self.client.create(AIM_SERVICE, made)
+
+    async def edit(self) -> None:
+        name = self.rng.choice(sorted(self.wanted))
+        what = self.rng.choice(("adapters", "adapters", "adapters", "replicas", "env"))
+        change: dict[str, Any] = {"replicas": self.rng.randint(1, 3)}
+        if what == "adapters":
+            chosen = self.rng.sample(ADAPTERS, self.rng.randint(0, len(ADAPTERS)))
+            change = {"adapters": [_ref(adapter_name) for adapter_name in chosen]}
+        elif what == "env":
+            change = {"env": [{"name": "X", "value": str(self.rng.randint(1, 9))}]}
+        self.wanted[name] = {**self.wanted[name], **change}
+        for _ in range(20):
+            try:
+                await self.client.patch_merge(AIM_SERVICE, PLACE, name, {"spec": change})
+            except Transient:  # a busy API server, a connection cut: users try again
+                await asyncio.sleep(0.2)
+            else:
+                return
+        pytest.fail("the API server does not answer")
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"name": name, "kind": "AIMArtifact"}
+
+
+async def _edit_and_kill(editor: Editor, account: Account, replicas: dict[str, Replica], rng: random.Random) -> None:
+    """Edit in rounds; in each, wait until the leader has begun to follow, and kill it at a random moment of that."""
+    for _ in range(EDITS // EDITS_PER_KILL):
+        begun = account.progress()
+        editing = asyncio.create_task(_edit(editor, EDITS_PER_KILL, rng))
+        for _ in range(600):
+            if account.progress() > begun + 2:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            pytest.fail("nobody follows the edits")
+        await asyncio.sleep(rng.random())
+        leading = await leader(editor.client)
+        assert all(replica.running() for replica in replicas.values()), "a replica has ended by itself"
+        victim = next(replica for name, replica in replicas.items() if leading.startswith(name))
+        victim.kill()
+        victim.start()
+        await editing
+
+
+async def _edit(editor: Editor, times: int, rng: random.Random) -> None:
+    for _ in range(times):
+        await editor.edit()
+        await asyncio.sleep(rng.random() * 2 * BETWEEN_EDITS)
+
+
+async def _converged(client: Client, wanted: dict[str, Json]) -> list[str]:
+    """Name what differs from what was asked for."""
+    services, _ = await client.list_all(AIM_SERVICE, PLACE)
+    served, _ = await client.list_all(INFERENCE_SERVICE, PLACE)
+    by_name = {name_of(isvc): isvc for isvc in served}
+    wrong = []
+    for obj in services:
+        name, spec = name_of(obj), wanted[name_of(obj)]
+        told = {entry["name"]: entry.get("state") for entry in items(obj, "status", "adapters")}
+        asked = {ref["name"]: "Downloaded" for ref in spec["adapters"]}
+        isvc = by_name.get(inference_service_name(name, PLACE) or "")
+        if told != asked:
+            wrong.append(f"{name}: {told} instead of {asked}")
+        elif condition(obj, "Adapters").get("reason") != "AdaptersStaged":
+            wrong.append(f"{name}: {condition(obj, 'Adapters')}")
+        elif obj["status"]["observedGeneration"] != obj["metadata"]["generation"]:
+            wrong.append(f"{name}: its last spec was not handled")
+        elif isvc is None or isvc["spec"]["predictor"]["minReplicas"] != spec.get("replicas", 1):
+            wrong.append(f"{name}: InferenceService {isvc}")
+        elif spec.get("env") and spec["env"][0] not in isvc["spec"]["predictor"]["containers"][0]["env"]:
+            wrong.append(f"{name}: env of the InferenceService")
+    return wrong
+
+
+async def _until_converged(client: Client, wanted: dict[str, Json], seconds: float) -> None:
+    async with asyncio.timeout(seconds + 30):
+        for _ in range(int(seconds / 0.5)):
+            if not await _converged(client, wanted):
+                return
+            await asyncio.sleep(0.5)
+    pytest.fail(f"not converged after {seconds} s: {await _converged(client, wanted)}")
+
+
+async def test_two_replicas_killed_in_turn_under_edits_do_nothing_twice(
+    plane: Plane, client: Client, tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    print(f"seed {seed}, {EDITS} edits of {SERVICES} services")  # noqa: T201 - shown when it fails
+    await client.create(NAMESPACE, namespace_object(PLACE))
+    account = Account(client, PLACE)
+    following = [asyncio.create_task(account.follow(kind)) for kind in (AIM_SERVICE, INFERENCE_SERVICE, JOB)]
+    names = ("replica-a", "replica-b")
+    replicas = {name: Replica(name, plane.kubeconfig, tmp_path / f"{name}.log") for name in names}
+    outside, editor = Outside(client), Editor(client, rng)
+    try:
+        for kind, obj in base_and_profile(PLACE, disk=True, projected=False):
+            await client.create(kind, obj)
+        for name in ADAPTERS:
+            await client.create(AIM_ARTIFACT, adapter(PLACE, name))
+        for index in range(SERVICES):
+            await editor.make(index)
+        for replica in replicas.values():
+            replica.start()
+        async with outside.at_work():
+            await _until_converged(client, editor.wanted, 120)
+            await _edit_and_kill(editor, account, replicas, rng)
+            await _until_converged(client, editor.wanted, 120)
+            await asyncio.sleep(2)  # nothing follows
+            before = audited(plane.audit_log, PLACE)
+            await asyncio.sleep(3)
+            assert audited(plane.audit_log, PLACE) == before
+    finally:
+        for replica in replicas.values():
+            replica.stop()
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+    kills = sum(replica.kills for replica in replicas.values())
+    written = audited(plane.audit_log, PLACE)
+    applied = sum(n for (_, what, code), n in written.items() if what == "inferenceservices" and code in (200, 201))
+    refused = {f"{verb} {what}": n for (verb, what, code), n in written.items() if code == 409}
+    versions = account.versions[INFERENCE_SERVICE]
+    said = f"{kills} kills, {len(account.made)} Jobs, {applied} applies of InferenceServices, conflicts: {refused}"
+    print(said)  # noqa: T201 - shown when it fails
+    assert list(account.jobs_made_twice()) == []
+    assert list(account.same_content_twice()) == []
+    assert applied <= len(
+        versions
+    )  # an apply that changes nothing makes no version; one whose sender died may make one
