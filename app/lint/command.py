@@ -82,8 +82,9 @@ def lint(  # noqa: PLR0917 - each is an option
 
     try:
         assumptions = [parse_assumption(word) for word in assume or ()]
-        files = find(paths or [], exclude or ())
-        summary = _judge(files, namespace, assumptions, (kubeconfig, context) if cluster else None)
+        notes: list[str] = []
+        files = find(paths or [], exclude or (), notes)
+        summary = _judge(files, namespace, assumptions, (kubeconfig, context) if cluster else None, notes)
     except (AssumptionError, UnreadableError) as error:
         _fail(str(error))
     _print(summary, output)
@@ -96,7 +97,11 @@ def _fail(text: str) -> Any:
 
 
 def _judge(
-    files: list[str], namespace: str, assumptions: list[Any], reach: tuple[str | None, str | None] | None
+    files: list[str],
+    namespace: str,
+    assumptions: list[Any],
+    reach: tuple[str | None, str | None] | None,
+    notes: list[str],
 ) -> Any:
     from app.lint.assume import assumed_objects  # noqa: PLC0415 - as above
     from app.lint.files import read  # noqa: PLC0415
@@ -110,14 +115,15 @@ def _judge(
             step()
     given = [manifest.obj for manifest in collected.manifests]
     given += assumed_objects(assumptions, given)
-    notes: tuple[str, ...] = ()
     if reach is not None:
-        world, notes = _with_cluster(given, collected, reach)
+        world, unread = _with_cluster(given, collected, reach)
+        notes += unread
     else:
         world = FilesWorld(given)
     with _progress("judging", len(collected.manifests) if len(files) >= _PROGRESS_FROM else 0) as step:
         findings = judge(collected, world, step=step)
-    return Summary(len(files), len(collected.manifests), collected.others, findings, notes, offline=reach is None)
+    looked = (len(files), len(collected.manifests), collected.others)
+    return Summary(*looked, findings, tuple(notes), offline=reach is None, foreign=collected.foreign)
 
 
 def _with_cluster(

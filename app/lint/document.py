@@ -25,6 +25,7 @@ MOST_NODES = 500_000  # of one document, aliases spelt out: far beyond what etcd
 MOST_DEPTH = 200
 
 _DOCUMENT = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_DIRECTIVES = re.compile(r"(?:\s*(?:[%#].*)?(?:\n|$))*")
 _ORIGIN = re.compile(r"^# Source: (\S+)", re.MULTILINE)  # written by `helm template`
 _INT = re.compile(r"^[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0o?[0-7_]+|0b[01_]+)$")
 _PATH_PART = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -128,13 +129,16 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Pro
 
 
 def _parts(text: str) -> Iterator[tuple[str, int]]:
-    """Cut at `---`: a fault in one document then hides no other. Yields the part and the lines before it."""
+    """Cut at `---`: a fault in one document then hides no other. Yields the part and the lines before it.
+
+    Directives (`%YAML 1.1`) before a `---` say nothing that counts here, and are no document.
+    """
     starts = [match.start() for match in _DOCUMENT.finditer(text)]
     edges = [0, *(start for start in starts if start), len(text)]
     line = 0
     for begin, end in pairwise(edges):
         part = text[begin:end]
-        if part.strip() not in ("", "---"):
+        if part.strip() not in ("", "---") and not _DIRECTIVES.fullmatch(part):
             yield part, line
         line += part.count("\n")
 
@@ -206,7 +210,11 @@ def _unpack(document: Document) -> Iterator[Document]:
             if one.path == prefix or one.path.startswith(f"{prefix}.")
         )
         node = nodes[index] if index < len(nodes) else None
-        yield Document(item, node, document.offset, document.origin, mine)
+        if isinstance(item, dict) and value["kind"] != "List":  # an AIMServiceList says what its items are
+            said = {"apiVersion": value.get("apiVersion"), "kind": value["kind"].removesuffix("List")} | item
+        else:
+            said = item
+        yield Document(said, node, document.offset, document.origin, mine)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 from app.lint.document import Document, Position, Problem, parse
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_OURS = re.compile(rb"aim\.eai\.amd|\bAIM[A-Z][a-z]")
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # marks of UTF-16: such text is told to be no UTF-8, whatever it holds
+_CHART = "Chart.yaml"
 STDIN = "-"
 
 
@@ -18,10 +22,11 @@ class UnreadableError(Exception):
     """A path that was named cannot be read; the text says which and why."""
 
 
-def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+def find(paths: Sequence[str], exclude: Sequence[str] = (), notes: list[str] | None = None) -> list[str]:
     """Return the files of the paths, those below directories sorted; `-` is standard input.
 
-    Hidden directories and links to directories are not entered. `exclude` are globs over a file's path or name.
+    Hidden directories and links to directories are not entered, nor the templates of a Helm chart (which are no YAML
+    yet; what was left out so is told in `notes`). `exclude` are globs over a file's path or name.
     Raises: UnreadableError.
     """
     found: dict[str, None] = {}
@@ -31,7 +36,7 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
                 raise UnreadableError(f"{path}: no such file or directory")
             found[path] = None
             continue
-        for file in _below(path):
+        for file in _below(path, notes if notes is not None else []):
             if not any(
                 fnmatch.fnmatch(file, glob) or fnmatch.fnmatch(os.path.basename(file), glob) for glob in exclude
             ):
@@ -39,24 +44,34 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     return list(found)
 
 
-def _below(folder: str) -> Iterator[str]:
+def _below(folder: str, notes: list[str]) -> Iterator[str]:
     def fail(error: OSError) -> None:
         raise UnreadableError(f"{error.filename}: {error.strerror}")
 
     for place, folders, names in os.walk(folder, onerror=fail):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if _CHART in names and "templates" in folders:
+            folders.remove("templates")
+            render = f"helm template {place} | aim-adapters lint -"
+            notes.append(f"note: {os.path.join(place, 'templates')} was left out; render it: {render}")
         for name in sorted(names):
             if os.path.splitext(name)[1].lower() in SUFFIXES:
                 yield os.path.normpath(os.path.join(place, name))
 
 
 def read(file: str) -> tuple[str, list[Document], list[Problem]]:
-    """Return the file's name for people, its documents and problems. Raises: UnreadableError."""
+    """Return the file's name for people, its documents and problems. Raises: UnreadableError.
+
+    A file that names neither our API group nor a kind of ours is somebody else's (values, a workflow, data): it is not
+    read further, whatever its syntax. Standard input is always read.
+    """
     try:
         raw = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
         raise UnreadableError(f"{file}: {error.strerror}") from error
     shown = "stdin" if file == STDIN else file
+    if file != STDIN and not _OURS.search(raw) and not raw.startswith(_WIDE):
+        return shown, [], []
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

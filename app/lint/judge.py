@@ -80,9 +80,12 @@ class Collected:
     manifests: list[Manifest] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     others: int = 0
+    foreign: int = 0  # files that hold nothing of ours, nor anything that cannot be read
 
     def add(self, file: str, documents: Iterable[Document], problems: Iterable[Problem], namespace: str) -> None:
         """Take the documents of one file; objects without a namespace get `namespace`."""
+        documents, problems = list(documents), list(problems)
+        self.foreign += not documents and not problems
         for problem in problems:
             self.findings.append(_from_problem(file, problem))
         for document in documents:
@@ -107,8 +110,11 @@ class Collected:
                 self.findings.append(_tell(file, document, "apiVersion", "GroupUnknown", message, level="warning"))
             return None
         if known is None:
+            if not kind:
+                self.findings.append(_tell(file, document, "kind", "NotAnObject", "it is missing"))
+                return None
             hint = did_you_mean(kind, KIND_BY_NAME)
-            message = f'{AIM_GROUP} has no kind "{kind or ""}"' + (f" ({hint})" if hint else "")
+            message = f'{AIM_GROUP} has no kind "{kind}"' + (f" ({hint})" if hint else "")
             self.findings.append(_tell(file, document, "kind", "KindUnknown", message))
             return None
         if number not in _VERSIONS[known.kind]:

@@ -27,6 +27,7 @@ class Summary:
     findings: Sequence[Finding]
     notes: tuple[str, ...] = ()
     offline: bool = True
+    foreign: int = 0  # files that hold nothing of ours
 
     def count(self, level: str) -> int:
         """How many findings of a level there are."""
@@ -69,6 +70,8 @@ def _text_line(finding: Finding, style: Style) -> str:
 def _sum_up(summary: Summary, style: Style) -> str:
     errors, warnings = summary.count("error"), summary.count("warning")
     looked = f"{_many(summary.objects, 'object')} in {_many(summary.files, 'file')}"
+    if summary.foreign:
+        looked += f", of which {_many(summary.foreign, 'file')} {'holds' if summary.foreign == 1 else 'hold'} none"
     if summary.others:
         looked += f" ({_many(summary.others, 'object')} of other kinds not looked at)"
     if not summary.findings:
@@ -87,6 +90,7 @@ def to_json(summary: Summary) -> str:
         "version": 1,
         "summary": {
             "files": summary.files,
+            "filesWithoutObjects": summary.foreign,
             "objects": summary.objects,
             "otherObjects": summary.others,
             "errors": summary.count("error"),

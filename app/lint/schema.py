@@ -47,7 +47,10 @@ def check_shape(kind: Kind, obj: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
-    if not isinstance(metadata, Mapping):
+    if metadata is not None and not isinstance(metadata, Mapping):
+        yield _wrong_type("metadata", metadata, "object")
+        return
+    if metadata is None:
         yield _required("metadata")
         return
     name = metadata.get("name")

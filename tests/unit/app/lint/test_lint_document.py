@@ -126,6 +126,19 @@ def test_lists_are_taken_apart_with_places() -> None:
     assert documents[0].problems == ()
 
 
+def test_items_of_a_typed_list_need_no_kind() -> None:
+    (item,), problems = parse("apiVersion: a/v1\nkind: AIMServiceList\nitems:\n- metadata: {name: x}\n")
+    assert not problems
+    assert item.value == {"apiVersion": "a/v1", "kind": "AIMService", "metadata": {"name": "x"}}
+    assert item.locate("metadata.name") == Position(4, 14)
+
+
+def test_directives_are_no_document() -> None:
+    documents, problems = parse("%YAML 1.1\n# a comment\n---\na: 1\n")
+    assert (len(documents), problems) == (1, [])
+    assert documents[0].locate("a") == Position(4, 1)
+
+
 def test_helm_says_where_a_document_comes_from() -> None:
     documents, _ = parse(
         "---\n# Source: chart/templates/a.yaml\nkind: A\n---\n# Source: chart/templates/b.yaml\nkind: B\n"

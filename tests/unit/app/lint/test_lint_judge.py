@@ -200,9 +200,37 @@ def test_directories_are_read_recursively_and_stdin_too(tmp_path: Path) -> None:
 
 def test_files_can_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "templates").mkdir()
-    (tmp_path / "templates" / "x.yaml").write_text("a: {{ .x }}")
+    (tmp_path / "templates" / "x.yaml").write_text("kind: AIMService\na: {{ .x }}")
     assert run(str(tmp_path))[0] == 1
     assert run("--exclude", "*/templates/*", str(tmp_path))[0] == 0
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    """Values, workflows, data, templates of a chart: whatever stands in a directory beside manifests of ours."""
+    files = {
+        "values.yaml": "replicas: 2\n",
+        ".pre-commit-config.yaml": "repos: []\n",
+        "package.json": '{"name": "x"}',
+        "list.json": "[1, 2]",
+        "broken.yaml": "a: [",
+        "latin.yaml": "name: caf\xe9\n",
+        "chart/Chart.yaml": "apiVersion: v2\nname: x\nversion: 0.1.0\n",
+        "chart/templates/a.yaml": "kind: AIMService\nname: {{ .x }}\n{{- if .y }}\n",
+        "kust/kustomization.yaml": "resources: [a.yaml]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode("latin-1"))
+    (tmp_path / "ours.yaml").write_text(PROFILE)
+    code, text = run(str(tmp_path))
+    assert code == 0
+    assert text.splitlines() == [
+        f"note: {tmp_path}/chart/templates was left out; render it: "
+        f"helm template {tmp_path}/chart | aim-adapters lint -",
+        "no findings: 1 object in 9 files, of which 8 files hold none",
+    ]
+    assert run(str(tmp_path / "values.yaml"))[0] == 0
+    assert run("-", stdin="replicas: 2")[0] == 1
 
 
 EXITS: dict[str, tuple[tuple[str, ...], str, int]] = {
@@ -224,10 +252,12 @@ def test_exit_codes(args: tuple[str, ...], stdin: str, code: int) -> None:
 
 
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_bytes(b"a: 1\nb: \xff\n")
+    (tmp_path / "x.yaml").write_bytes(b"kind: AIMService\nb: \xff\n")
+    (tmp_path / "y.yaml").write_bytes("kind: AIMService\n".encode("utf-16"))
     code, text = run(str(tmp_path))
     assert code == 1
     assert "x.yaml:2:1: error: the text is not UTF-8 [TextNotUtf8]" in text
+    assert "y.yaml:1:1: error: the text is not UTF-8 [TextNotUtf8]" in text
 
 
 def test_every_reason_is_explained() -> None:
