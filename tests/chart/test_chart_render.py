@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
 import re
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -328,6 +330,71 @@ def test_alerts_and_dashboard_speak_of_real_metrics() -> None:
         assert grouped | matched <= allowed, f"{title}: unknown labels: {(grouped | matched) - allowed}"
         for opening, closing in ("()", "{}", "[]"):
             assert expression.count(opening) == expression.count(closing), f"{title}: {expression}"
+
+
+PARSER = ROOT / ".venv-audit" / "bin" / "python"
+PARSE = """
+import json, sys, promql_parser
+for title, text in json.load(sys.stdin):
+    try:
+        promql_parser.parse(text)
+    except Exception as error:
+        print(f"{title}: {error}: {text}")
+"""
+
+
+@pytest.mark.skipif(
+    not PARSER.exists() and not os.environ.get("AIM_TEST_LONG"),
+    reason="the parser is not installed: `make sbom` installs it, and `make test-long` does",
+)
+def test_alerts_and_dashboard_are_expressions_of_prometheus() -> None:
+    """Grammar, functions and types, by a port of Prometheus' own parser; as they are rendered, with Grafana's words."""
+    subprocess.run(["make", ".venv-audit/.installed"], cwd=ROOT, capture_output=True, timeout=300, check=True)
+    words = {"SELECTOR": 'namespace="aim-system",pod=~"aim-adapters-.*"', "$__rate_interval": "5m", "$namespace": "x"}
+    expressions = [("a wrong one is found", "rate(aim_adapters_leader)")]
+    for title, text in _expressions():
+        rendered = functools.reduce(lambda so_far, word: so_far.replace(word, words[word]), words, text)
+        expressions.append((title, rendered))
+    given = json.dumps(expressions)
+    argv = [str(PARSER), "-c", PARSE]
+    done = subprocess.run(argv, input=given, capture_output=True, text=True, timeout=60, check=True)
+    (wrong,) = done.stdout.splitlines()
+    assert wrong.startswith("a wrong one is found: expected type matrix")
+
+
+WANTED = {  # what operators ask for, and the series that answers
+    "admission requests by verdict": ("aim_adapters_admission_reviews_total", {"webhook", "kind", "verdict"}),
+    "admission requests by rule": ("aim_adapters_admission_rule_total", {"reason", "effect"}),
+    "latency histogram": ("aim_adapters_admission_seconds_bucket", {"le"}),
+    "queue depth": ("aim_adapters_queue_depth", {"controller"}),
+    "queue latency": ("aim_adapters_queue_latency_seconds_bucket", {"controller", "le"}),
+    "reconcile errors by reason": ("aim_adapters_reconcile_errors_total", {"controller", "reason"}),
+    "adapters by state": ("aim_adapters_adapters", {"state"}),
+    "time to staged": ("aim_adapters_time_to_staged_seconds_bucket", {"le"}),
+    "bytes staged": ("aim_adapters_staged_bytes_total", set()),
+    "job outcomes": ("aim_adapters_job_outcomes_total", {"role", "result", "reason"}),
+    "leader": ("aim_adapters_leader", set()),
+    "certificate expiry": ("aim_adapters_certificate_expiry_timestamp_seconds", set()),
+    "event loop stall": ("aim_adapters_event_loop_stall_seconds", set()),
+    "cache age": ("aim_adapters_cache_age_seconds", {"kind"}),
+}
+NEVER_A_LABEL = {"name", "namespace", "service", "artifact", "adapter", "uid", "user", "path", "source", "node", "ip"}
+
+
+@pytest.mark.parametrize(("name", "labels"), WANTED.values(), ids=WANTED)
+def test_the_metric_that_operators_ask_for_is_there(name: str, labels: set[str]) -> None:
+    metrics = _metrics()
+    assert labels <= metrics[name]
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert f"`{re.sub(r'_(bucket|sum|count)$', '', name)}`" in page
+
+
+def test_no_metric_has_a_label_of_unbounded_values() -> None:
+    for name, labels in _metrics().items():
+        if name.startswith("aim_adapters_"):
+            assert not labels & NEVER_A_LABEL, name
+            assert name == name.lower()
+            assert not name.endswith(("_ms", "_milliseconds", "_minutes", "_kb", "_mb")), "base units"
 
 
 def test_the_dashboard_shows_every_metric() -> None:
