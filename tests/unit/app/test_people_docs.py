@@ -118,3 +118,26 @@ def test_the_hook_of_the_page_is_the_one_that_exists() -> None:
     parse([*args[1:], *used["args"], "a.yaml", "b.yaml"])
     assert re.search(hook["files"], "deploy/a.yaml")
     assert not re.search(hook["files"], "README.md")
+
+
+def test_the_hook_runs_over_whatever_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pre-commit gives the hook every changed YAML file, those of others too."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    manifest = blocks("docs/lint.md", "yaml")[0]
+    files = {"values.yaml": "a: 1\n", "chart.yaml": "x: {{ .y }}\n", "bad.yaml": manifest, "package.json": "[]"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    args = shlex.split(hook["entry"])[1:]
+    assert CliRunner().invoke(cli, [*args, "bad.yaml", "values.yaml"]).exit_code == 1
+    done = CliRunner().invoke(cli, [*args, *(name for name in files if name != "bad.yaml")])
+    assert (done.exit_code, done.output) == (0, "no findings: 0 objects in 3 files, of which 3 files hold none\n")
+
+
+def test_the_steps_of_the_ci_example_parse() -> None:
+    (workflow,) = [yaml.safe_load(body) for body in blocks("docs/lint.md", "yaml") if "runs-on" in body]
+    lines = [step["run"] for step in workflow["jobs"]["lint"]["steps"] if "run" in step]
+    ours = [args for line in lines if (args := arguments(line)) is not None]
+    assert len(ours) == 2
+    for args in ours:
+        parse(args)

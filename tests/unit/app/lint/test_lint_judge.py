@@ -188,6 +188,84 @@ def test_sarif_is_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert place["region"]["startColumn"] >= 1
 
 
+# -- SARIF 2.1.0: the objects that we write, as OASIS defines them (required properties, optional properties) ----------
+
+SHAPES: dict[str, tuple[str, str]] = {
+    "sarifLog": ("version runs", "$schema inlineExternalProperties properties"),
+    "run": (
+        "tool",
+        "invocations columnKind results artifacts originalUriBaseIds automationDetails language properties",
+    ),
+    "tool": ("driver", "extensions properties"),
+    "toolComponent": ("name", "version semanticVersion informationUri organization fullName rules properties"),
+    "reportingDescriptor": ("id", "name shortDescription fullDescription help helpUri defaultConfiguration properties"),
+    "multiformatMessageString": ("text", "markdown properties"),
+    "reportingConfiguration": ("", "enabled level rank parameters properties"),
+    "result": (
+        "message",
+        "ruleId ruleIndex rule kind level locations fingerprints partialFingerprints relatedLocations properties",
+    ),
+    "message": ("", "text markdown id arguments properties"),
+    "location": ("", "id physicalLocation logicalLocations message properties"),
+    "physicalLocation": ("", "artifactLocation region contextRegion properties"),
+    "artifactLocation": ("", "uri uriBaseId index description properties"),
+    "region": ("", "startLine startColumn endLine endColumn charOffset charLength snippet message properties"),
+    "logicalLocation": ("", "name fullyQualifiedName decoratedName kind parentIndex index properties"),
+}
+MEMBERS = {
+    "runs": "run",
+    "tool": "tool",
+    "driver": "toolComponent",
+    "rules": "reportingDescriptor",
+    "shortDescription": "multiformatMessageString",
+    "fullDescription": "multiformatMessageString",
+    "help": "multiformatMessageString",
+    "defaultConfiguration": "reportingConfiguration",
+    "results": "result",
+    "message": "message",
+    "locations": "location",
+    "physicalLocation": "physicalLocation",
+    "artifactLocation": "artifactLocation",
+    "region": "region",
+    "logicalLocations": "logicalLocation",
+}
+
+
+def check_sarif(shape: str, found: dict[str, Any]) -> None:
+    """Check an object against its shape; properties of another name are refused, as the schema does."""
+    required, optional = (set(words.split()) for words in SHAPES[shape])
+    assert required <= found.keys() <= required | optional, (shape, found.keys())
+    for key, value in found.items():
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict) and key in MEMBERS:
+                check_sarif(MEMBERS[key], inner)
+    if shape == "region":
+        assert all(isinstance(number, int) and number >= 1 for number in found.values())
+    if shape == "artifactLocation":
+        assert re.fullmatch(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+", found["uri"]), "a URI reference"
+        assert not re.search(r"%(?![0-9A-Fa-f]{2})", found["uri"])
+    if shape == "result":
+        assert found["message"]["text"]
+        assert found.get("level", "warning") in ("none", "note", "warning", "error")
+        assert all(isinstance(text, str) for text in found.get("partialFingerprints", {}).values())
+
+
+def test_sarif_is_what_the_standard_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder, 100% ours"
+    folder.mkdir()
+    (folder / "fäults.yaml").write_text((GOLDEN / "faults.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    for args, stdin in (((".",), ""), ((str(folder),), ""), (("-",), SERVICE), (("-",), "a: [")):
+        log = json.loads(run("--format", "sarif", *args, stdin=stdin)[1])
+        check_sarif("sarifLog", log)
+        assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
+        (one,) = log["runs"]
+        assert one["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
+        assert one["results"]
+        prints = [result["partialFingerprints"] for result in one["results"]]
+        assert len({json.dumps(found, sort_keys=True) for found in prints}) == len(prints), "each result is another"
+
+
 def test_directories_are_read_recursively_and_stdin_too(tmp_path: Path) -> None:
     (tmp_path / "a" / ".git").mkdir(parents=True)
     (tmp_path / "a" / "p.yml").write_text(PROFILE)
