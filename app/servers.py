@@ -22,7 +22,7 @@ import uvicorn
 from prometheus_client import Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from webhooks.direct import EXTENSION
+from webhooks.direct import EXTENSION, AnswersAtOnce
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,11 @@ _JSON_HEAD = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 class DirectCycle:
     """The short way for one request (see `webhooks.direct`): past ASGI's messages, straight to uvicorn's cycle."""
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_cycle", "begun")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: RequestResponseCycle, begun: object | None) -> None:
         self._cycle = cycle
+        self.begun = begun
 
     def whole_body(self) -> bytearray | None:
         """Return the body if all of it is here and nobody began to read it."""
@@ -78,10 +79,7 @@ class DirectCycle:
         if not cycle.keep_alive or cycle.disconnected or cycle.response_started or cycle.flow.write_paused:
             return False
         cycle.response_started = cycle.response_complete = True
-        head = [b"HTTP/1.1 200 OK\r\n"]
-        for name, value in cycle.default_headers:
-            head += (name, b": ", value, b"\r\n")
-        cycle.transport.write(b"".join((*head, _JSON_HEAD % len(body), body)))
+        cycle.transport.write(_whole_answer(cycle.default_headers, body))
         cycle.message_event.set()
         cycle.on_response()
         return True
@@ -91,18 +89,32 @@ class DirectCycle:
         self._cycle.transport.abort()
 
 
+def _whole_answer(default_headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
+    head = [b"HTTP/1.1 200 OK\r\n"]
+    for name, value in default_headers:
+        head += (name, b": ", value, b"\r\n")
+    return b"".join((*head, _JSON_HEAD % len(body), body))
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with an end to patience: a request that does not arrive in time costs its connection."""
+    """uvicorn's protocol with an end to patience: a request that does not arrive in time costs its connection.
+
+    A POST that is here as a whole is offered to the application at once, past ASGI, its task and its timers; whatever
+    it does not answer at once begins the usual way a moment later.
+    """
 
     bounds: Bounds
     server_name: str
     draining: Callable[[], bool]
+    at_once: AnswersAtOnce | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._patience: asyncio.TimerHandle | None = None
         self._idle_between = False
         self._in_head, self._head_bytes = True, 0
+        self._arriving = True  # a request, or the first one, is not here as a whole
+        self._offered: bytearray | None = None  # the body so far of a request that may be answered at once
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the clock running: a client that says nothing is slow too."""
@@ -120,27 +132,77 @@ class BoundedProtocol(HttpToolsProtocol):
         CONNECTIONS.labels(self.server_name).set(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
-        """The first byte after an idle time starts the clock for the next request."""
+        """The first byte after an idle time starts the clock for the next request, unless that is all here."""
         if self._idle_between:
-            self._idle_between = False
-            self._start_patience()
+            self._idle_between, self._arriving = False, True
+        answered = self.server_state.total_requests
         super().data_received(data)
-        if self._in_head:
+        if self.transport.is_closing():
+            return
+        if self._offered is not None:
+            self._begin(None)
+        if self._arriving and self._patience is None:
+            self._start_patience()
+        if self._in_head and self.server_state.total_requests == answered:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._turn_away("head")
 
+    def on_message_begin(self) -> None:
+        """A request begins, maybe in the same breath as the end of another."""
+        super().on_message_begin()
+        self._idle_between, self._arriving = False, True
+
     def on_headers_complete(self) -> None:
-        """The last answer on a connection says that it is the last."""
-        super().on_headers_complete()
+        """Begin with what is nothing for an answer at once; else see first whether the body is here too."""
         self._in_head = False
+        self._offered = bytearray()
+        if not self._is_plain_post():
+            self._begin(None)
+
+    def _is_plain_post(self) -> bool:
+        """Whether nothing but the body decides if the request can be answered at once: no end, no queue, no extras."""
+        return (
+            self.at_once is not None
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and not self.draining()
+            and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def _begin(self, begun: object | None) -> None:
+        """Begin the usual way, with what is here of the body. The last answer on a connection says that it is it."""
+        body, self._offered = self._offered, None
+        super().on_headers_complete()
         if self.draining():
             self.cycle.keep_alive = False
-        self.cycle.scope["extensions"] = {EXTENSION: DirectCycle(self.cycle)}  # type: ignore[dict-item] # one of ours
+        self.cycle.scope["extensions"] = {EXTENSION: DirectCycle(self.cycle, begun)}  # type: ignore[dict-item] # ours
+        if body:
+            super().on_body(bytes(body))
+
+    def on_body(self, body: bytes) -> None:
+        """Collect what may be answered at once."""
+        if self._offered is None:
+            super().on_body(body)
+        else:
+            self._offered += body
 
     def on_message_complete(self) -> None:
         """The request is here; from now on it is our time."""
         self._stop_patience()
+        self._arriving = False
+        if self._offered is not None and self.at_once is not None:
+            answer = self.at_once.answer_now(self.url, self._offered)
+            if isinstance(answer, bytes):
+                self._offered = None
+                self.transport.write(_whole_answer(self.server_state.default_headers, answer))
+                self.on_response_complete()
+                return
+            self._begin(answer)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -184,7 +246,12 @@ class LoopServer(uvicorn.Server):
         protocol = type(
             "Protocol",
             (BoundedProtocol,),
-            {"bounds": bounds, "server_name": name, "draining": staticmethod(lambda: self.draining)},
+            {
+                "bounds": bounds,
+                "server_name": name,
+                "draining": staticmethod(lambda: self.draining),
+                "at_once": app if isinstance(app, AnswersAtOnce) else None,
+            },
         )
         super().__init__(
             uvicorn.Config(

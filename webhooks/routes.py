@@ -18,13 +18,14 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from api.record import record
 from rules.seen import Context
 from rules.validate import validate
 from rules.verdict import Verdict, one_line
 from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
-from webhooks.direct import direct_of
+from webhooks.direct import Direct, direct_of
 from webhooks.lean import read_lean
 from webhooks.metrics import AdmissionMetrics
 from webhooks.mutate import encode, mutate
@@ -73,6 +74,15 @@ class _BodyTooLargeError(Exception):
     pass
 
 
+@record
+class _Begun:
+    """A review whose verdict has to be confirmed before it is spoken."""
+
+    review: Review
+    verdict: Verdict
+    started: float  # by the performance counter
+
+
 class Admission:
     """The ASGI application.
 
@@ -110,9 +120,11 @@ class Admission:
             await self._serve(handler, scope, receive, send)
 
     async def _serve(self, handler: _Handler, scope: Message, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _timeout_seconds(scope["query_string"], self.settings)
+        deadline = asyncio.get_running_loop().time() + _timeout_seconds(scope["query_string"], self.settings)
         direct = direct_of(scope)
+        if direct is not None and isinstance(direct.begun, _Begun):
+            await self._finish(direct.begun, direct, deadline, send)
+            return
         body: bytes | bytearray | None = direct.whole_body() if direct is not None else None
         try:
             if body is None:
@@ -140,18 +152,62 @@ class Admission:
             self.metrics.turned_away("malformed")
             await _send(send, 400, answer.failed(review.uid, 400, "BadRequest", review.detail))
             return
-        if not self._slots.take_free():
-            try:
-                await self._slots.take(deadline - loop.time())
-            except OverloadedError:
-                await self._turn_away(send, review.uid)
-                return
+        if not await self._take_slot(review, deadline, send):
+            return
         try:
-            reply = await handler(review, deadline)
+            reply = handler(review)
+            if isinstance(reply, Verdict):
+                reply = await self._confirmed(review, reply, deadline)
         except Exception:
             reply = self._crashed(review)
         finally:
             self._slots.give_back()
+        await self._reply(reply, started, direct, send)
+
+    def answer_now(self, target: bytes, body: bytearray) -> bytes | object | None:
+        """Answer a whole review if nothing has to be waited for (see `webhooks.direct`)."""
+        handler = self._hot.get(target.partition(b"?")[0].decode("latin-1"))
+        if handler is None or len(body) > self.settings.max_body_bytes:
+            return None
+        started = time.perf_counter()
+        review = read_lean(body) or parse_review(body)
+        if isinstance(review, Malformed) or not self._slots.take_free():
+            return None
+        try:
+            reply = handler(review)
+        except Exception:
+            reply = self._crashed(review)
+        finally:
+            self._slots.give_back()
+        if isinstance(reply, Verdict):
+            return _Begun(review, reply, started)
+        self.metrics.seconds.observe(time.perf_counter() - started)
+        return reply
+
+    async def _finish(self, begun: _Begun, direct: Direct, deadline: float, send: Send) -> None:
+        """Confirm and speak a verdict that was reached at once."""
+        if not await self._take_slot(begun.review, deadline, send):
+            return
+        try:
+            reply = await self._confirmed(begun.review, begun.verdict, deadline)
+        except Exception:
+            reply = self._crashed(begun.review)
+        finally:
+            self._slots.give_back()
+        await self._reply(reply, begun.started, direct, send)
+
+    async def _take_slot(self, review: Review, deadline: float, send: Send) -> bool:
+        """Take a slot, or answer that there is none."""
+        if self._slots.take_free():
+            return True
+        try:
+            await self._slots.take(deadline - asyncio.get_running_loop().time())
+        except OverloadedError:
+            await self._turn_away(send, review.uid)
+            return False
+        return True
+
+    async def _reply(self, reply: bytes, started: float, direct: Direct | None, send: Send) -> None:
         self.metrics.seconds.observe(time.perf_counter() - started)
         if direct is None or not direct.answer_json(reply):
             await _send(send, 200, reply)
@@ -198,15 +254,16 @@ class Admission:
         finally:
             self._buffered -= counted
 
-    async def _validate(self, review: Review, deadline: float) -> bytes:
+    def _validate(self, review: Review) -> bytes | Verdict:
+        """Return the answer, or the verdict that has to be confirmed by live reads first."""
         if not review.judged:
             return self._not_judged("validate", review)
         verdict = self._judge(review, self._world)
         if self._reader is not None and verdict.findings and needs_confirmation(verdict):
-            verdict = await self._confirm(review, verdict, self._reader, deadline)
+            return verdict
         return self._speak(review, verdict)
 
-    async def _mutate(self, review: Review, deadline: float) -> bytes:
+    def _mutate(self, review: Review) -> bytes:
         if not review.judged:
             return self._not_judged("mutate", review)
         assert review.kind is not None, "a review without kind is not judged"
@@ -222,13 +279,14 @@ class Admission:
             review.kind, review.new, review.old, world, request_version=review.version, context=self._context
         )
 
-    async def _confirm(self, review: Review, verdict: Verdict, reader: ConfirmReader, deadline: float) -> Verdict:
+    async def _confirmed(self, review: Review, verdict: Verdict, deadline: float) -> bytes:
+        assert self._reader is not None, "without a reader nothing is confirmed"
         # Half of what is left: the answer must still travel, and a late one is none.
         left = (deadline - asyncio.get_running_loop().time()) / 2
         budget = min(self.settings.confirm_seconds, left)
-        confirmed = await confirm(lambda world: self._judge(review, world), verdict, self._world, reader, budget)
+        confirmed = await confirm(lambda world: self._judge(review, world), verdict, self._world, self._reader, budget)
         self.metrics.confirmation("withdrawn" if confirmed.allowed else "confirmed")
-        return confirmed
+        return self._speak(review, confirmed)
 
     def _speak(self, review: Review, verdict: Verdict) -> bytes:
         for failure in verdict.failures:
@@ -269,7 +327,7 @@ class Admission:
         await _send(send, 503, answer.failed(uid, 503, "ServiceUnavailable", text), retry_after=True)
 
 
-_Handler = Callable[[Review, float], Awaitable[bytes]]
+_Handler = Callable[[Review], bytes | Verdict]
 
 
 def create_app(
