@@ -13,6 +13,7 @@ from disk.checksums import Announced
 from disk.failures import DiskFailure
 
 CHUNK_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024  # what is asked of a connection at once
 MOST_LISTED_FILES = 20_000
 LARGEST_ANSWER = 64 * 1024 * 1024  # bytes of an answer that is no file: a listing of MOST_LISTED_FILES is far below
 LONGEST_ANSWER_SECONDS = 300.0  # however slowly it drips
@@ -60,6 +61,28 @@ class OpenFile:
 
     pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the offset that was asked for
     checksum: Announced | None
+
+
+def gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of about CHUNK_BYTES. What arrived before an error is yielded before it is raised.
+
+    Else each cut would cost what was gathered, and a connection that never lives long would bring nothing at all.
+    """
+    waiting: list[bytes] = []
+    size = 0
+    try:
+        for piece in pieces:
+            waiting.append(piece)
+            size += len(piece)
+            if size >= CHUNK_BYTES:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+    except Exception:
+        if waiting:
+            yield b"".join(waiting)
+        raise
+    if waiting:
+        yield b"".join(waiting)
 
 
 def read_answer(pieces: Iterable[bytes], where: str) -> bytes:

@@ -25,6 +25,7 @@ _METADATA = frozenset(
         "192.0.0.192",  # Oracle Cloud, metadata
     )
 )
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: a gateway leads on to the IPv4 address at the end
 _resolve = socket.getaddrinfo
 _state = {"refusing": False}
 
@@ -36,6 +37,8 @@ def is_refused(address: str) -> bool:
     except ValueError:
         return False
     inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    if ip in _NAT64:
+        inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
     return any(one.is_link_local or one in _METADATA for one in (ip, inner) if one is not None)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from api.source_uri import HubSource
 from disk.checksums import Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
-from disk.sources.base import CHUNK_BYTES, MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, read_answer
+from disk.sources.base import MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, gather, read_answer
 from disk.sources.guard import check_host
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class HubReader:
     def _pieces(self, response: httpx2.Response, skip: int) -> Iterator[bytes]:
         """Yield the body, without its first `skip` bytes when the server ignored the range."""
         with self._translated():
-            for piece in response.iter_raw(CHUNK_BYTES):
+            for piece in gather(response.iter_raw()):
                 if skip >= len(piece):
                     skip -= len(piece)
                     continue

@@ -20,12 +20,13 @@ from api.source_uri import S3Source
 from disk.checksums import DIGEST_BYTES, Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
 from disk.sources.base import (
-    CHUNK_BYTES,
     MOST_LISTED_FILES,
+    READ_BYTES,
     Listing,
     OpenFile,
     RemoteFile,
     SourceOptions,
+    gather,
     read_answer,
 )
 from disk.sources.guard import check_host
@@ -105,6 +106,8 @@ class S3Reader:
                     name = key.removeprefix(self._source.prefix)
                     if not name or (key.endswith("/") and size == 0):
                         continue  # what consoles make to show an empty folder
+                    if size < 0:
+                        raise DiskFailure("SourceResponseInvalid", f"{self._where} gave no size for {name!r}")
                     pin = entry.get("ETag", "").strip('"')
                     # An ETag is the MD5 only of an object in one part without KMS: that is known when it is opened.
                     files.append(RemoteFile(name, key, size, pin, None))
@@ -227,7 +230,7 @@ class S3Reader:
 
     def _pieces(self, body: Any, skip: int) -> Iterator[bytes]:
         with self._translated():
-            while piece := body.read(CHUNK_BYTES):
+            for piece in gather(iter(lambda: body.read(READ_BYTES), b"")):
                 if skip >= len(piece):
                     skip -= len(piece)
                     continue
@@ -282,11 +285,12 @@ class S3Reader:
         code = str(answer.get("Error", {}).get("Code", ""))
         meta = answer.get("ResponseMetadata", {})
         status = meta.get("HTTPStatusCode", 0)
+        said = f"{status} {code}" if code and code != str(status) else str(status)
         headers = meta.get("HTTPHeaders", {})
         retry_after = parse_retry_after(headers.get("retry-after"), headers.get("date"))
         if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
             reason = "SourceRateLimited" if code in _LIMITED or status == 429 else "SourceServerError"
-            return DiskFailure(reason, f"{self._where} answered {status} {code}", retry_after=retry_after)
+            return DiskFailure(reason, f"{self._where} answered {said}", retry_after=retry_after)
         if code == "NoSuchBucket":
             return DiskFailure("SourceBucketNotFound", f"there is no {self._where}")
         if code in _UNAUTHORIZED or status == 401:
@@ -296,8 +300,8 @@ class S3Reader:
         if status == 412 or code in ("PreconditionFailed", "InvalidRange", "NoSuchKey") or status in (404, 416):
             return DiskFailure("SourceChanged", f"an object in {self._where} was replaced or removed meanwhile")
         if status >= 500:
-            return DiskFailure("SourceServerError", f"{self._where} answered {status} {code}", retry_after=retry_after)
-        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status} {code}")
+            return DiskFailure("SourceServerError", f"{self._where} answered {said}", retry_after=retry_after)
+        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {said}")
 
 
 class _BoundedSession:
@@ -312,7 +316,12 @@ class _BoundedSession:
         is_file, request.stream_output = request.stream_output, True
         response = self._session.send(request)
         if not is_file or response.status_code >= 300:
-            response._content = read_answer(response.raw.stream(), self._where)  # its only memory of having been read
+            try:
+                body = read_answer(response.raw.stream(), self._where)
+            except BaseException:
+                response.raw.close()  # nobody else does
+                raise
+            response._content = body  # its only memory of having been read
         return response
 
     def close(self) -> None:
@@ -414,6 +423,7 @@ def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
         "s3", region, endpoint_url=endpoint, config=config, verify=verify, **_static_credentials(options)
     )
     client.meta.events.register("before-sign.s3.GetObject", _ask_for_checksum)
+    client.meta.events.register("before-call.s3.HeadBucket", _follow_once)
     return cast("S3Client", client)
 
 
@@ -428,6 +438,11 @@ def _loader() -> Any:
 def _ask_for_checksum(request: Any, **_: Any) -> None:
     """Have GetObject tell the object's checksum, without botocore computing it a second time beside us."""
     request.headers["x-amz-checksum-mode"] = "ENABLED"
+
+
+def _follow_once(params: Any, **_: Any) -> None:
+    """Keep botocore from looking up a bucket's region, being redirected, looking it up again, and so on."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _static_credentials(options: SourceOptions) -> dict[str, str]:

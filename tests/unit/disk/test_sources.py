@@ -416,6 +416,20 @@ def test_what_arrived_before_a_failure_is_not_fetched_again(
         assert size - cut <= sent <= size - cut + 2 * sources_base.CHUNK_BYTES
 
 
+@pytest.mark.parametrize("kind", ["hub", "s3"])
+def test_connections_that_never_live_long(request: pytest.FixtureRequest, folder: Path, kind: str) -> None:
+    """Each is cut after less than a piece: what it brought is kept, so that all of them together bring the file."""
+    server: HubServer | S3Server = request.getfixturevalue(kind)
+    files = big_adapter(2)
+    publish(server, "big", files)
+    cut = 300_000
+    server.set_faults([{"match": f"*{WEIGHTS}", "cut_after_bytes": cut}])
+    job = Job(folder / "disk", f"{'hf' if kind == 'hub' else 's3'}://acme/big")
+    assert job.run() == "AdapterStaged"
+    assert job.live() == files
+    assert len(job.waits) <= len(files[WEIGHTS]) // cut + 2
+
+
 def test_a_source_that_changed_meanwhile_starts_over(s3: S3Server, folder: Path) -> None:
     one, two = big_adapter(2), big_adapter(2)
     two[WEIGHTS] = two[WEIGHTS][:-4] + b"\1\2\3\4"
