@@ -9,9 +9,12 @@ from api.jobs import Progress
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
+    AIM_MODEL,
     AIM_PROFILE,
     AIM_PROFILE_CACHE,
     AIM_SERVICE,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
     CONFIG_MAP,
     DEPLOYMENT,
     INFERENCE_SERVICE,
@@ -47,7 +50,8 @@ from rules.validate import judge_stored
 from tests.unit.reconcile.model.machinery import Machinery
 from tests.unit.reconcile.model.store import Store
 
-RECONCILED = (AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE)
+CACHES = (AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE)
+RECONCILED = (AIM_ARTIFACT, *CACHES, AIM_SERVICE)
 
 
 class Cluster:
@@ -66,14 +70,15 @@ class Cluster:
         obj = self.store.get(kind, name)
         if obj is None:
             return None
-        observe = {AIM_ARTIFACT: self._artifact, AIM_PROFILE_CACHE: self._cache, AIM_SERVICE: self._service}[kind]
-        return obj, observe(obj)
+        if kind in CACHES:
+            return obj, self._cache(kind, obj)
+        return obj, self._artifact(obj) if kind == AIM_ARTIFACT else self._service(obj)
 
     def reconcile(self, kind: Kind, name: str, *, steps: int | None = None) -> bool:
         """Make a pass; `steps`: crash after so many writes. Returns whether something was written."""
         decided = self.decide(kind, name)
         wrote = self.carry_out(kind, *decided, steps=steps) if decided is not None else False
-        if decided is not None and decided[1].at_rest and steps is None and not decided[1].apply:
+        if decided is not None and decided[1].at_rest and steps is None:
             again = self.decide(kind, name)
             assert again is not None
             assert not self.carry_out(kind, *again), f"{kind.kind} {name} was told to be at rest"
@@ -137,7 +142,8 @@ class Cluster:
             return artifact.decide(
                 artifact.Observed(obj, self.machinery.now, self.settings, config, errors=errors, parent=parent)
             )
-        holding = [cache for cache in store.all(AIM_PROFILE_CACHE) if name_of(obj) in caches.artifact_names(cache)]
+        known = [cache for kind in CACHES for cache in store.all(kind)]
+        holding = [cache for cache in known if name_of(obj) in caches.artifact_names(cache)]
         disk = store.get(PERSISTENT_VOLUME_CLAIM, disk_claim_name(obj))
         return artifact.decide(
             artifact.Observed(
@@ -167,11 +173,12 @@ class Cluster:
             for obj in found
         )
 
-    def _cache(self, obj: Json) -> Decision:
-        name = text(obj, "spec", "profileName")
-        kind = AIM_CLUSTER_PROFILE if text(obj, "spec", "profileScope") == "Cluster" else AIM_PROFILE
-        profile = self.store.get(kind, name)
-        sources = items(profile, "spec", "modelSources") if profile is not None else None
+    def _cache(self, cache_kind: Kind, obj: Json) -> Decision:
+        kind, origin = self._origin(cache_kind, obj)
+        name = text(obj, "spec", "profileName") or text(obj, "spec", "templateName")
+        sources = items(obj, "spec", "modelSources") or (
+            items(origin, "spec", "modelSources") if origin is not None else None
+        )
         world = self.store.world()
         found = {
             uri: world.artifacts_by_source(NAMESPACE, uri)
@@ -179,8 +186,21 @@ class Cluster:
             if (uri := text(source, "sourceUri"))
         }
         return caches.decide(
-            caches.Observed(obj, AIM_PROFILE_CACHE, self.machinery.now, f'{kind.kind} "{name}"', sources, found)
+            caches.Observed(obj, cache_kind, self.machinery.now, f'{kind.kind} "{name}"', sources, found)
         )
+
+    def _origin(self, cache_kind: Kind, obj: Json) -> tuple[Kind, Json | None]:
+        """What a cache is for: a profile, or a template (a model, where the service has no template)."""
+        if cache_kind == AIM_PROFILE_CACHE:
+            kind = AIM_CLUSTER_PROFILE if text(obj, "spec", "profileScope") == "Cluster" else AIM_PROFILE
+            return kind, self.store.get(kind, text(obj, "spec", "profileName"))
+        name = text(obj, "spec", "templateName")
+        template = self.store.get(AIM_SERVICE_TEMPLATE, name)
+        if template is None:
+            return AIM_MODEL, self.store.get(AIM_MODEL, name)
+        if items(template, "spec", "modelSources"):
+            return AIM_SERVICE_TEMPLATE, template
+        return AIM_SERVICE_TEMPLATE, self.store.get(AIM_MODEL, text(template, "spec", "modelName"))
 
     def _service(self, obj: Json) -> Decision:
         return service.decide(self.observe_service(obj))
@@ -199,8 +219,9 @@ class Cluster:
             errors=tuple(judge_stored(AIM_SERVICE, obj, store.world()).errors),
             caches=tuple(
                 cache
-                for cache in store.all(AIM_PROFILE_CACHE)
-                if origin is not None and text(cache, "spec", "profileName") == origin.name
+                for cache in (store.all(origin.kind) if origin is not None else ())
+                if origin is not None
+                and origin.name in (text(cache, "spec", "profileName"), text(cache, "spec", "templateName"))
             ),
             disk_claim=store.get(PERSISTENT_VOLUME_CLAIM, claim),
             sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),

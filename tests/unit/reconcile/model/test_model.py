@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, INFERENCE_SERVICE
+from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, AIM_TEMPLATE_CACHE, INFERENCE_SERVICE
 from api.names import inference_service_name, stage_key
 from api.view import Json, adapter_path, adapter_refs, items, name_of, source_uri, text, uid_of
 from reconcile.service.loading import ON_DISK
@@ -88,7 +88,7 @@ class RollGuard:
 
 
 _SCALE = ("minReplicas", "maxReplicas", "deploymentStrategy")
-_REASONS = {"env X", "env AIM_ADAPTER_MAX_RANK", "resources", "volumes", "volumeMounts", "env AIM_ADAPTERS"}
+_REASONS = {"env X", "env T", "env AIM_ADAPTER_MAX_RANK", "resources", "volumes", "volumeMounts", "env AIM_ADAPTERS"}
 
 
 def _mounts_adapters(template: Json) -> bool:
@@ -203,7 +203,7 @@ def check_without_memory(walk: Walk) -> None:
         if ceiling.unresolved or ceiling.invalid_because or ceiling.deferred or restart:
             held.add(name_of(service))
     before, templates, bytes_before = _picture(walk, held), _templates(walk), _bytes_on_disks(walk)
-    for kind in (AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE):
+    for kind in (AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE):
         for obj in walk.store.all(kind):
             walk.store.set_status(kind, name_of(obj), {})
     walk.settle()

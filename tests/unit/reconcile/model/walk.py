@@ -8,7 +8,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_SERVICE, JOB, Kind
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_PROFILE,
+    AIM_MODEL,
+    AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
+    AIM_SERVICE,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
+    JOB,
+    Kind,
+)
 from api.names import ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
 from api.view import Json, adapter_mode, is_adapter, name_of, uid_of
 from reconcile.objects import timestamp
@@ -23,6 +34,7 @@ ADAPTERS = ("red", "green", "blue")
 SERVICES = {"chat": "dynamic", "fixed": "static"}
 OUTCOMES: tuple[Outcome, ...] = ("ok", "ok", "ok", "fail", "killed-before", "killed-after", "unread", "start")
 BASE_URI = "hf://Qwen/Qwen3-8B"
+PROFILE, MODEL, TEMPLATE, SECOND = "qwen3-8b-mi300x", "qwen3-8b", "qwen3-8b-latency", "second"
 
 
 class Walk:
@@ -35,7 +47,10 @@ class Walk:
         self.cluster = Cluster(self.store, self.machinery, ReconcileSettings())
         self.log: list[str] = []
         self._contents = 0
+        self.pipelines = self.rng.choice((("profile",), ("template",), ("profile", "template")))
         self._make(AIM_CLUSTER_PROFILE, manifest("AIMClusterProfile", {}))
+        self._make(AIM_MODEL, manifest("AIMModel", {"spec": {"modelSources": [{"sourceUri": BASE_URI}]}}))
+        self._make_template(TEMPLATE)
         for name in ADAPTERS:
             self._make_adapter(name)
         for name in self.rng.sample(sorted(SERVICES), self.rng.randint(1, 2)):
@@ -71,12 +86,20 @@ class Walk:
     def _make_service(self, name: str) -> None:
         mode = SERVICES[name]
         names = self.rng.sample(ADAPTERS, self.rng.randint(1 if mode == "static" else 0, 3))
+        pipeline = self.rng.choice(self.pipelines)
         spec: dict[str, Any] = {
-            "profile": {"name": "qwen3-8b-mi300x"},
+            **(
+                {"profile": {"name": PROFILE}} if pipeline == "profile" else {"profile": None, "model": {"name": MODEL}}
+            ),
             "adapterMode": mode,
             "adapters": [{"name": adapter, "kind": "AIMArtifact"} for adapter in names],
         }
         self._make(AIM_SERVICE, manifest("AIMService", {"metadata": {"name": name}, "spec": spec}))
+
+    def _make_template(self, name: str, **spec: Any) -> None:
+        hardware = {"gpu": {"model": "MI300X", "count": 1}}
+        spec = {"modelName": MODEL, "hardware": hardware, **spec}
+        self._make(AIM_SERVICE_TEMPLATE, manifest("AIMServiceTemplate", {"metadata": {"name": name}, "spec": spec}))
 
     def _content(self) -> str:
         self._contents += 1
@@ -157,10 +180,27 @@ class Walk:
         return f"deleted {name_of(base)}"
 
     def lose_cache(self) -> str:
-        cache = self._any(AIM_PROFILE_CACHE)
+        kind = self.rng.choice((AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE))
+        cache = self._any(kind)
         if cache is not None:
-            self.store.delete(AIM_PROFILE_CACHE, name_of(cache))
+            self.store.delete(kind, name_of(cache))
         return "-" if cache is None else name_of(cache)
+
+    def edit_origin(self) -> str:
+        """Change what services run: the profile or the template; now and then a second template makes it ambiguous."""
+        value = str(self.rng.randint(1, 3))
+        if self.rng.random() < 0.4:
+            profile = self.store.get(AIM_CLUSTER_PROFILE, PROFILE)
+            return self._edit(AIM_CLUSTER_PROFILE, profile, lambda spec: spec.update(engineEnv={"P": value}))
+        if self.rng.random() < 0.4:
+            if self.store.get(AIM_SERVICE_TEMPLATE, SECOND) is None:
+                self._make_template(SECOND)
+                return "made a second template"
+            self.store.delete(AIM_SERVICE_TEMPLATE, SECOND)
+            return "deleted the second template"
+        template = self.store.get(AIM_SERVICE_TEMPLATE, TEMPLATE)
+        env = [{"name": "T", "value": value}]
+        return self._edit(AIM_SERVICE_TEMPLATE, template, lambda spec: spec.update(env=env))
 
     def configure(self) -> str:
         rank = self.rng.choice((16, 32, 64))
@@ -216,7 +256,7 @@ class Walk:
         return "-"
 
     def lose_status(self) -> str:
-        kind = self.rng.choice((AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE))
+        kind = self.rng.choice((AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE))
         obj = self._any(kind)
         if obj is not None:
             self.store.set_status(kind, name_of(obj), {})
@@ -267,6 +307,7 @@ class Walk:
             self.edit_rank,
             self.lose_base,
             self.lose_cache,
+            self.edit_origin,
             self.configure,
             self.ask,
             self.change_source,
@@ -289,7 +330,8 @@ class Walk:
         self.log.append(f"{action.__name__} {action()}")
 
     def settle(self) -> None:
-        """Mend the sources, then let everything come to rest."""
+        """Mend the sources, take away what is ambiguous, then let everything come to rest."""
+        self.store.delete(AIM_SERVICE_TEMPLATE, SECOND)
         for source in self.machinery.sources.values():
             source.broken = False
         self.cluster.settle()
