@@ -18,6 +18,7 @@ BASE_MOUNT = "/base-model"
 CREDENTIALS_MOUNT = "/var/run/secrets/aim-adapters"
 PROGRESS_PORT = 8088
 TERMINATION_MESSAGE_LIMIT = 4096  # bytes; a kubelet cuts it there
+INT32, INT64 = 2**31 - 1, 2**63 - 1  # the most that fields of a status hold: one more, and no status could be stored
 
 
 class JobSpec(BaseModel):
@@ -145,12 +146,12 @@ class JobResult(BaseModel):
     retriable: bool = False
     retry_after_seconds: int | None = Field(None, alias="retryAfterSeconds")
     key: str = ""  # stage key or sync key that this result speaks for
-    rank: int | None = None  # the real one, from the files
+    rank: int | None = Field(None, le=INT32)  # the real one, from the files
     base_model_id: str | None = Field(None, alias="baseModelId")
-    size_bytes: int | None = Field(None, alias="sizeBytes")
+    size_bytes: int | None = Field(None, alias="sizeBytes", le=INT64)
     digest: str | None = None  # "sha256:…" over the whole content
     revision: str | None = None  # what the source said it served: commit or etag
-    reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes")
+    reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes", le=INT64)
     left: int = 0  # of a sweep: what was spared although nobody needs it, for it is young or in use: sweep again soon
     removed: list[str] = Field(default_factory=list)  # paths moved away or reaped, cut when too many
     warnings: list[Note] = Field(default_factory=list)
@@ -238,8 +239,8 @@ class Progress(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    downloaded_bytes: int = Field(0, alias="downloadedBytes", ge=0)
-    total_bytes: int = Field(0, alias="totalBytes", ge=0)  # 0: not known yet
+    downloaded_bytes: int = Field(0, alias="downloadedBytes", ge=0, le=INT64)
+    total_bytes: int = Field(0, alias="totalBytes", ge=0, le=INT64)  # 0: not known yet
     percentage: int = Field(0, ge=0, le=100)
-    bytes_per_second: int = Field(0, alias="bytesPerSecond", ge=0)
-    remaining_seconds: int | None = Field(None, alias="remainingSeconds")
+    bytes_per_second: int = Field(0, alias="bytesPerSecond", ge=0, le=INT64)
+    remaining_seconds: int | None = Field(None, alias="remainingSeconds", le=INT64)

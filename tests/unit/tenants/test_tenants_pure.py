@@ -35,11 +35,12 @@ from api.kinds import (
 )
 from api.models.common import EnvVar, LocalObjectReference
 from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import namespace_of
+from api.view import name_of, namespace_of
 from devcluster.node.resolve import expand
 from disk.cli import run_sync
 from disk.layout import Layout, UnsafeNameError
-from reconcile.controllers import Tools
+from disk.sources.guard import is_refused
+from reconcile.controllers import Tools, parse_progress
 from reconcile.informers import _INDEXES, OURS, make_informers
 from reconcile.jobs import literally
 from reconcile.service.decide import decide
@@ -92,11 +93,12 @@ TENANT_RULES = [
 
 @pytest.mark.parametrize(("entry", "kind", "which"), TENANT_RULES)
 def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: str) -> None:
-    """Every rule's examples are judged once more beside the other tenant's copies of all that they look at."""
+    """Every rule's examples, once more beside the other tenant's copies of all that they look at, and similar names."""
     example: Example = getattr(entry, which)
     spelt = scene(KIND_BY_NAME[kind], example)
     own = [obj for each in AIM_KINDS for obj in spelt.world.objects(each)]
     copies = [elsewhere(obj) for obj in own if namespace_of(obj)] + [elsewhere(spelt.new)]
+    copies += [{**copy, "metadata": {**copy["metadata"], "name": f"{name_of(copy)}x"}} for copy in copies]
     beside = SnapshotWorld([*copies, *own])
     if entry.basis.value == "stored":
         verdict = judge_stored(KIND_BY_NAME[kind], spelt.new, beside)
@@ -391,6 +393,33 @@ def test_a_cluster_configs_secret_is_looked_for_in_the_tenants_own_namespace() -
     assert entry["valueFrom"] == {"secretKeyRef": {"name": "shared-token", "key": "t"}}
 
 
+# -- by endpoint ----------------------------------------------------------------------------------------------------
+
+METADATA = [
+    "169.254.169.254",
+    "169.254.170.2",
+    "fe80::1",
+    "fd00:ec2::254",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+]
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_no_job_asks_the_clouds_metadata_whatever_endpoint_is_set(address: str) -> None:
+    assert is_refused(address)
+    assert not is_refused("64:ff9b::808:808")
+
+
+def test_the_server_itself_asks_pods_only_and_follows_nobody_elsewhere() -> None:
+    """Addresses come from pods of the object's own namespace; no redirect, no proxy, no credential, a bounded answer."""
+    source = (ROOT / "reconcile" / "poll.py").read_text()
+    assert "trust_env=False, follow_redirects=False" in source
+    for room in ("webhooks", "rules", "certs"):
+        for path in (ROOT / room).rglob("*.py"):
+            assert "httpx" not in path.read_text(), f"{path}: admission asks nobody but the API server"
+
+
 # -- by path --------------------------------------------------------------------------------------------------------
 
 
@@ -558,6 +587,12 @@ def test_another_images_last_words_are_one_plain_line() -> None:
     assert result.message.isprintable()
     assert result.reason.isprintable()
     assert len(result.reason) <= 128
+
+
+@pytest.mark.parametrize("field", ["sizeBytes", "reclaimedBytes", "rank"])
+def test_another_images_numbers_break_no_status(field: str) -> None:
+    assert parse_termination_message(json.dumps({"ok": True, "reason": "X", field: 2**63})) is None
+    assert parse_progress({"downloadedBytes": 2**63, "totalBytes": 1}) is None
 
 
 def test_a_refusal_shows_no_control_character_of_the_value() -> None:
