@@ -412,7 +412,7 @@ def test_no_job_asks_the_clouds_metadata_whatever_endpoint_is_set(address: str) 
 
 
 def test_the_server_itself_asks_pods_only_and_follows_nobody_elsewhere() -> None:
-    """Addresses come from pods of the object's own namespace; no redirect, no proxy, no credential, a bounded answer."""
+    """Addresses are those of pods of the object's namespace; no redirect, no proxy, no credential, a bounded answer."""
     source = (ROOT / "reconcile" / "poll.py").read_text()
     assert "trust_env=False, follow_redirects=False" in source
     for room in ("webhooks", "rules", "certs"):
