@@ -40,7 +40,7 @@ class Decision:
     `sweep`: ask for a sweep of the adapter disk, which needs a complete list of living services first; `sweep_world`
     goes to the Job as it is (what was there when the sweep was decided);
     `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends);
-    `at_rest`: a pass over the stored status would change nothing, so that writing it needs to wake no pass.
+    `at_rest`: a pass over what this one writes would change nothing, so that its writes need to wake no pass.
     """
 
     apply: tuple[tuple[Kind, Mapping[str, Any]], ...] = ()

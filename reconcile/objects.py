@@ -212,7 +212,7 @@ def without_nulls(value: Any) -> Any:
 
 def timestamp(moment: datetime) -> str:
     """Format a UTC time as the API server does (RFC 3339, whole seconds)."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def parse_timestamp(value: object) -> datetime | None:

@@ -43,6 +43,9 @@ class ApplyRefusedError(Exception):
         self.message = message
 
 
+Again = Callable[[ApplyRefusedError | None], Decision]
+
+
 class Shell:
     """Writes decisions through a (guarded) client; informers see each write at once."""
 
@@ -54,22 +57,23 @@ class Shell:
         self._deleted: OrderedDict[str, float] = OrderedDict()  # UID → when (monotonic)
 
     async def carry_out(
-        self, kind: Kind, obj: Json, decision: Decision, again: Callable[[], Decision] | None = None
+        self, kind: Kind, obj: Json, decision: Decision, again: Again | None = None
     ) -> timedelta | None:
         """Carry out a decision about `obj`; returns when to look again.
 
         Status is stored although an apply was refused, so that the refusal can be told; deletions come last.
-        Args: `again` decides anew over the caches after something was applied, so that the status tells of it at once
-        and is written once. What the pass wrote and has taken in (`again`, `Decision.at_rest`) does not wake it again.
+        Args: `again` decides anew over the caches after something was applied that more follows from, or was refused,
+        so that the status tells of it at once and is written once. What the pass has taken in of its own writes (by
+        `again`, or by `Decision.at_rest`) does not wake it again.
         Raises: ApplyRefusedError after the status was stored; Transient errors of `reconcile.errors`.
         """
         writer = (kind, (namespace_of(obj), name_of(obj)))
-        made, refused = await self._make(decision, writer if again is not None else None)
-        if made and refused is None and again is not None:
-            decision = _after(decision, again())
-            made, refused = await self._make(decision)
-        quiet = decision.at_rest and not made and refused is None
-        await self._store_status(kind, obj, decision.status, writer if quiet else None)
+        made, refused = await self._make(decision, writer if again or decision.at_rest else None)
+        if again is not None and (refused is not None or (made and not decision.at_rest)):
+            decision = _after(decision, again(refused))
+            if refused is None:
+                _, refused = await self._make(decision, writer if decision.at_rest else None)
+        await self._store_status(kind, obj, decision.status, writer if decision.at_rest and refused is None else None)
         for deletion in decision.delete:
             await self._delete(deletion)
         for event in decision.events:

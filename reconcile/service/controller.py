@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from api.accelerators import node_matches, node_selector_terms
 from api.kinds import (
@@ -63,7 +61,7 @@ from reconcile.service.decide import Observed, decide
 from reconcile.service.live import mounted_by
 from reconcile.service.manifests import PORT
 from reconcile.service.plan import Plan, make_plan
-from reconcile.shell import ApplyRefusedError
+from reconcile.shell import Again, ApplyRefusedError
 from rules.seen import ServiceSeen
 from rules.service import see_service
 from rules.validate import judge_seen
@@ -165,16 +163,20 @@ class ServiceController:
         self._refusals.pop(key, None)
         return recheck
 
-    def _again(self, key: Key, seen: Observed, decision: Decision) -> Callable[[], Decision] | None:
+    def _again(self, key: Key, seen: Observed, decision: Decision) -> Again | None:
         """How to decide anew after an apply; None where the status must tell what this very decision did.
 
         A Job's start is in the status before the next step counts on it, and so is why a running server is replaced.
         """
         if seen.isvc is not None or decision.create or decision.delete:
             return None
-        if all(kind in (INFERENCE_SERVICE, CONFIG_MAP) for kind, _ in decision.apply):
-            return lambda: decide(replace(seen, **self._server(key, seen.facts, seen.plan)))
-        return lambda: decide(self._observe(key, seen.service))
+
+        def again(refused: ApplyRefusedError | None) -> Decision:
+            if refused is not None:
+                self._refused(key, seen.service, refused)
+            return decide(self._observe(key, seen.service))
+
+        return again
 
     def _refused(self, key: Key, service: Json, error: ApplyRefusedError) -> timedelta:
         """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status."""
@@ -189,8 +191,13 @@ class ServiceController:
 
     def _observe(self, key: Key, service: Json) -> Observed:
         tools = self._tools
+        namespace = namespace_of(service)
         facts = see_service(service, tools.world)
         plan = make_plan(facts.pipeline, service)
+        name = inference_service_name(name_of(service), namespace)
+        isvc = tools.find(INFERENCE_SERVICE, namespace, name)
+        deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if name and isvc is not None else None)
+        pods = self._predictor_pods(namespace, name) if isvc is not None else ()
         stage_jobs = tools.jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY)
         refusal = self._refusals.get(key, ("", ""))
         return Observed(
@@ -204,25 +211,14 @@ class ServiceController:
             sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
             stage_jobs=stage_jobs,
             progress=tools.follow(key, stage_jobs),
+            isvc=isvc,
+            deployment=deployment,
+            predictor_pods=pods,
+            pods=self._ask_servers(key, service, pods),
+            config_maps=tuple(tools.owned(CONFIG_MAP, service)),
+            pool_nodes=self._pool_nodes(plan),
             refusal=refusal[1] if refusal[0] == uid_of(service) else "",
-            **self._server(key, facts, plan),
         )
-
-    def _server(self, key: Key, facts: ServiceSeen, plan: Plan | None) -> dict[str, Any]:
-        """Return what is to be seen of the model server: these fields of `Observed`."""
-        tools, service, namespace = self._tools, facts.new, key[0]
-        name = inference_service_name(key[1], namespace)
-        isvc = tools.find(INFERENCE_SERVICE, namespace, name)
-        there = isvc is not None
-        pods = self._predictor_pods(namespace, name) if there else ()
-        return {
-            "isvc": isvc,
-            "deployment": tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if there else None),
-            "predictor_pods": pods,
-            "pods": self._ask_servers(key, service, pods),
-            "config_maps": tuple(tools.owned(CONFIG_MAP, service)),
-            "pool_nodes": self._pool_nodes(plan) if there else None,
-        }
 
     def _caches(self, facts: ServiceSeen) -> tuple[Json, ...]:
         """Caches of the namespace for the same profile, template or model (or the service's overlay of it)."""

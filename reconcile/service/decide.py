@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from api.kinds import JOB
+from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
 from api.view import Json, adapter_refs, items, mapping, namespace_of, paused, terminating, text
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import merge_env, without_nulls
@@ -24,6 +24,7 @@ from reconcile.service.report import (
     served_condition,
 )
 from reconcile.service.serving import (
+    Applied,
     apply_inference_service,
     ceiling_in_force,
     decide_bindings,
@@ -34,6 +35,8 @@ from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
 from rules.resolve import MergedRuntimeConfig, Unreadable, resolve_base, resolve_runtime_config
 
 __all__ = ["ADAPTER_CONFIG_REASONS", "Observed", "cache_origin", "decide"]
+
+_OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
 
 
 def decide(seen: Observed) -> Decision:
@@ -49,6 +52,8 @@ def decide(seen: Observed) -> Decision:
     gate = decide_gate(seen, valid, plan, cache, disk=disk, adapters=adapters)
     bindings = decide_bindings(seen, plan, cache, disk, adapters)
     applied = apply_inference_service(seen, draft, plan, bindings, gate=gate, cache=cache)
+    if applied.made is not None:  # the status speaks of the world after this pass; a refusal is decided about anew
+        seen = replace(seen, isvc=applied.made)
     served = served_condition(seen, plan, gate, applied)
     conditions = [valid, cache.condition, served, ready_condition(valid, gate, served)]
     if (about_adapters := adapters_condition(seen, disk, adapters)) is not None:
@@ -56,12 +61,19 @@ def decide(seen: Observed) -> Decision:
     status = render_status(seen, conditions, adapters, disk, cache)
     status["status"] = phase(seen, valid, served, cache, adapters)
     decision = draft.decision(without_nulls(status))
-    return replace(decision, at_rest=_at_rest(seen, decision, disk, adapters))
+    return replace(decision, at_rest=_at_rest(seen, decision, disk, applied))
 
 
-def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersDecision) -> bool:
-    """Whether nothing follows from the new status: adapters live on from it, and it may name another base."""
-    if disk.wanted or adapters.entries or decision.create or decision.delete:
+def _at_rest(seen: Observed, decision: Decision, disk: Disk, applied: Applied) -> bool:
+    """Whether nothing follows from what this pass writes.
+
+    Adapters live on from the status, a roll is told until it is over, and a new cache may bring another base.
+    """
+    if disk.wanted or seen.stage_jobs or decision.status.get("adapters") or decision.create or decision.delete:
+        return False
+    if any(
+        kind not in _OF_THE_SERVER or (kind == INFERENCE_SERVICE and not applied.made) for kind, _ in decision.apply
+    ):
         return False
     told = {**seen.service, "status": decision.status}
     base, after = seen.facts.base, resolve_base(seen.facts.world, told, seen.facts.pipeline)

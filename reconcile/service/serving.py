@@ -211,10 +211,14 @@ def ceiling_in_force(seen: Observed) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What this pass did about the InferenceService. `causes`: why its pods are replaced, empty when they are not."""
+    """What this pass does about the InferenceService.
+
+    `causes`: why its pods are replaced, empty when they are not. `made`: the one that is made now, if none was there.
+    """
 
     name: str | None
     causes: tuple[str, ...] = ()
+    made: Json | None = None
 
 
 def apply_inference_service(
@@ -244,7 +248,7 @@ def apply_inference_service(
     if causes and not seen.refusal:
         draft.events.append(_roll_event(seen, causes))
     _drop_old_profiles(seen, draft, config_map, causes)
-    return Applied(name, causes)
+    return Applied(name, causes, isvc if seen.isvc is None and not seen.refusal else None)
 
 
 def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:

@@ -61,7 +61,7 @@ LEAVING = CRASHING | {"metadata": CRASHING["metadata"] | {"deletionTimestamp": "
 
 TRUE = ("True", "InferenceServiceReady", "Running")
 CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
-    "nothing is there yet": (observe({"spec": {}}), ("False", "Creating", "Starting")),
+    "nothing is there yet, this pass makes it": (observe({"spec": {}}), ("False", "Starting", "Starting")),
     "KServe has said nothing": (running(), ("False", "Starting", "Starting")),
     "a replica serves": (with_verdict(replace(running(), deployment=deployment(1)), "True"), TRUE),
     "KServe calls it ready before any pod is": (
