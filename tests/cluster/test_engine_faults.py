@@ -19,13 +19,14 @@ from urllib.parse import urlparse
 
 import pytest
 
-from api.kinds import CONFIG_MAP, Kind
+from api.kinds import CONFIG_MAP, LEASE, Kind
+from api.names import LEASE_NAME
 from reconcile.cache import Key
 from reconcile.client import Client
 from reconcile.engine import AlwaysLeading, Engine, Watch
-from reconcile.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from reconcile.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from reconcile.informer import Informer
-from reconcile.lease import Lease
+from reconcile.lease import Lease, boot_time
 from reconcile.metrics import CACHE_RELISTS
 from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
 
@@ -216,8 +217,9 @@ async def test_410_after_a_compaction_lists_again_and_tells_what_was_deleted(
     assert ("kept", False) not in told
 
 
-async def test_an_api_server_killed_under_writes_converges(plane: Plane, direct: Client, namespace: str) -> None:
-    """A controller copies `want-*` to `have-*` while the API server and etcd are killed."""
+@pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
+async def test_a_restart_under_writes_converges(plane: Plane, direct: Client, namespace: str, part: str) -> None:
+    """A controller copies `want-*` to `have-*` while the API server, or its etcd, is killed and comes back."""
     informer = Informer(direct, CONFIG_MAP, namespaces=[namespace])
 
     class Copier:
@@ -248,7 +250,7 @@ async def test_an_api_server_killed_under_writes_converges(plane: Plane, direct:
             for n in range(10)
         )
 
-    rounds = 4
+    rounds = 3
     engine = Engine([Copier()], [], AlwaysLeading())
     task = asyncio.create_task(engine.run())
     try:
@@ -256,12 +258,105 @@ async def test_an_api_server_killed_under_writes_converges(plane: Plane, direct:
             for number in range(10):
                 await put(number, value)
             if value < rounds - 1:
-                plane.kill("etcd" if value == 1 else "kube-apiserver")
+                plane.kill(part)
         await until(copied, 90)
         await until_same(informer, direct, namespace)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_no_clock_but_the_own_is_believed(
+    direct: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clocks that are hours apart, in the lease too: one leads, the other follows when it has gone, and not before."""
+    times = {"direct": 0.0, "ahead": 40_000.0}
+    walls = iter(["1999-01-01T00:00:00.000000Z", "2099-12-31T00:00:00.000000Z"] * 10_000)
+    monkeypatch.setattr("reconcile.lease._micro_now", lambda: next(walls))
+    leases = {
+        name: Lease(
+            direct,
+            namespace,
+            name,
+            duration=timedelta(seconds=2),
+            renew_period=timedelta(milliseconds=300),
+            write_margin=timedelta(milliseconds=400),
+            clock=_shifted(offset),
+        )
+        for name, offset in times.items()
+    }
+    tasks = {name: asyncio.create_task(lease.run()) for name, lease in leases.items()}
+    try:
+        await until(lambda: any(lease.is_held for lease in leases.values()), 10)
+        first = next(name for name, lease in leases.items() if lease.is_held)
+        (other,) = leases.keys() - {first}
+        for _ in range(40):
+            assert not leases[other].is_held
+            await asyncio.sleep(0.1)
+        last_renewal = time.monotonic()  # or a little earlier
+        tasks[first].cancel()
+        await asyncio.wait_for(leases[other].wait_held(), 20)
+        assert time.monotonic() - last_renewal > 2 - 0.3 * 1.2 - 0.1
+        assert not leases[first].is_held
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+def _shifted(offset: float) -> Callable[[], float]:
+    return lambda: boot_time() + offset
+
+
+async def test_a_lease_lost_while_a_pass_is_in_flight_lets_nothing_land(direct: Client, namespace: str) -> None:
+    """Somebody takes the lease while a pass has read and not yet written: the pass ends, its write is held back."""
+    lease = Lease(
+        direct,
+        namespace,
+        "mine",
+        duration=timedelta(seconds=20),
+        renew_period=timedelta(milliseconds=300),
+        write_margin=timedelta(seconds=1),
+    )
+    writer, informer = direct.guarded(lease), Informer(direct, CONFIG_MAP, namespaces=[namespace])
+    began, refused, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        name = "slow"
+        watches = (Watch(informer),)
+
+        async def reconcile(self, key: Key) -> timedelta | None:
+            if key[1] != "want":
+                return None
+            began.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:  # a pass that does not heed its end
+                try:
+                    await writer.create(CONFIG_MAP, config_map(key[0], "have"))
+                except NotLeading:
+                    refused.set()
+                raise
+            finally:
+                ended.set()
+            return None
+
+    engine = Engine([Slow()], [], lease)
+    tasks = [asyncio.create_task(lease.run()), asyncio.create_task(engine.run())]
+    try:
+        await direct.create(CONFIG_MAP, config_map(namespace, "want"))
+        await asyncio.wait_for(began.wait(), 20)
+        spec = {"holderIdentity": "theirs", "leaseDurationSeconds": 3600}
+        await direct.patch_merge(LEASE, namespace, LEASE_NAME, {"spec": spec})
+        await asyncio.wait_for(ended.wait(), 20)
+        await asyncio.wait_for(refused.wait(), 20)
+        assert not lease.is_held
+        assert engine.queue("slow") is None
+        assert await direct.find(CONFIG_MAP, namespace, "have") is None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_slow_api_server_is_waited_for(proxy: Proxy, cut_off: Client, namespace: str) -> None:
