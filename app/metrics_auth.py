@@ -1,4 +1,4 @@
-"""/metrics for bearer tokens that may read it: the API server says who a token is, and whether they may."""
+"""Paths for bearer tokens that may read them: the API server says who a token is, and whether they may."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "subjectaccessreviews
 
 REMEMBER_SECONDS = 60.0
 MAX_REMEMBERED = 64
+MAX_ASKING = 8  # questions to the API server at once: whoever invents tokens must not keep it busy
 _BEARER = b"bearer "
 
 
@@ -27,6 +28,7 @@ class TokenGate:
     def __init__(self, client: Client, path: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._path, self._clock = client, path, clock
         self._known: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+        self._asking = 0
 
     async def status(self, token: str) -> int:
         """Return the HTTP status for a request with this token: 200, 401, 403, or 503 when nobody can tell."""
@@ -34,10 +36,15 @@ class TokenGate:
         known = self._known.get(digest)
         if known is not None and self._clock() - known[0] < REMEMBER_SECONDS:
             return known[1]
+        if self._asking >= MAX_ASKING:
+            return 503
+        self._asking += 1
         try:
             status = await self._ask(token)
         except ApiError:
             return 503
+        finally:
+            self._asking -= 1
         self._known[digest] = (self._clock(), status)
         self._known.move_to_end(digest)
         while len(self._known) > MAX_REMEMBERED:

@@ -391,13 +391,17 @@ def refusals_part(page: Page, now: datetime) -> Html:
 def _refusal(refusal: RefusalView, now: datetime) -> Html:
     verb = {"CREATE": "not created", "UPDATE": "not changed"}.get(refusal.operation, refusal.operation.lower())
     place = f"{refusal.namespace}/" if refusal.namespace else ""
-    more = el("li", f"and {plural(refusal.more, 'more error')}") if refusal.more else None
+    errors = [el("li", el("b", note.reason), " ", note.message) for note in refusal.errors]
+    if refusal.more:
+        errors.append(el("li", f"and {plural(refusal.more, 'more error')}"))
+    if not errors:
+        errors.append(el("li", "A check of aim-adapters failed; the log of this replica has the cause."))
     return el(
         "li",
         el(
             "p", when(refusal.at, now), " ", el("b", f"{refusal.kind} {place}{refusal.name or '(no name)'}"), f" {verb}"
         ),
-        el("ul", [el("li", error) for error in refusal.errors], more, class_="notes"),
+        el("ul", errors, class_="notes"),
     )
 
 

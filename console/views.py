@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Protocol
 
 from api.kinds import AIM_ARTIFACT
@@ -148,7 +149,10 @@ class EventView:
 
 
 class Refused(Protocol):
-    """What admission keeps of a refusal; `at` in seconds since the epoch, `errors` as they were answered."""
+    """What admission keeps of a refusal; `at` in seconds since the epoch.
+
+    `errors` are the first of `count`; `reasons` has the stable word of each.
+    """
 
     @property
     def at(self) -> float: ...
@@ -162,6 +166,10 @@ class Refused(Protocol):
     def operation(self) -> str: ...
     @property
     def errors(self) -> tuple[str, ...]: ...
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+    @property
+    def count(self) -> int: ...
 
 
 @record
@@ -173,7 +181,7 @@ class RefusalView:
     namespace: str
     name: str
     operation: str
-    errors: tuple[str, ...]
+    errors: tuple[Note, ...]
     more: int
 
 
@@ -382,6 +390,9 @@ def refusal_view(refusal: Refused) -> RefusalView:
         namespace=_word(refusal.namespace),
         name=_word(refusal.name),
         operation=_word(refusal.operation),
-        errors=tuple(harmless(error) for error in refusal.errors[:MOST_ERRORS]),
-        more=max(0, len(refusal.errors) - MOST_ERRORS),
+        errors=tuple(
+            Note(_word(reason), harmless(error))
+            for error, reason in zip_longest(refusal.errors[:MOST_ERRORS], refusal.reasons[:MOST_ERRORS], fillvalue="")
+        ),
+        more=max(0, refusal.count - MOST_ERRORS),
     )

@@ -40,6 +40,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 VALIDATE_PATH = "/validate"
 MUTATE_PATH = "/mutate"
+MOST_KEPT = 20  # errors that are kept of one refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,9 @@ class Refusal:
     namespace: str
     name: str
     operation: str
-    errors: tuple[str, ...]
+    errors: tuple[str, ...]  # the first of them
+    reasons: tuple[str, ...] = ()  # of each of these
+    count: int = 0  # of all errors
 
 
 class _BodyTooLargeError(Exception):
@@ -305,7 +308,8 @@ class Admission:
         told = tuple([str(error) for error in errors])
         if not review.dry_run:
             place = (kind, review.namespace, answer.object_name(review), review.operation)
-            self.refusals.append(Refusal(time.time(), *place, told))
+            reasons = tuple([error.reason for error in errors[:MOST_KEPT]])
+            self.refusals.append(Refusal(time.time(), *place, told[:MOST_KEPT], reasons, len(errors)))
         return answer.refused(review, verdict, errors, told, reference)
 
     def _not_judged(self, webhook: str, review: Review) -> bytes:

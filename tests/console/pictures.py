@@ -81,6 +81,7 @@ def refusals() -> Scene:
     scene.refuse(
         "gemma-cs",
         'spec.adapterMode: Invalid value: "static": is immutable (create another service)',
+        reason="AdapterModeImmutable",
         seconds_ago=1900,
         operation="UPDATE",
     )
@@ -89,7 +90,8 @@ def refusals() -> Scene:
         'spec.adapters[0].name: Invalid value: "wide": its rank 64 is above the ceiling 32 from AIMRuntimeConfig '
         '"default" (set spec.adapterRuntime.maxRank: 64 on this service, or first raise it in AIMRuntimeConfig '
         '"default")',
-        'spec.adapters[1].name: Not found: "cs-tone-v9": no AIMArtifact of this name (is it "cs-tone-v3"?)',
+        'spec.adapters[2]: Duplicate value: "cs-tone-v3": is declared at spec.adapters[1] already (remove one of them)',
+        reason="AdapterRankAboveCeiling AdapterDeclaredTwice",
         seconds_ago=75,
     )
     return scene

@@ -152,10 +152,13 @@ class Scene:
         new["metadata"]["resourceVersion"] = str(next(_version))
         self.put(new)
 
-    def refuse(self, name: str, *errors: str, seconds_ago: float = 0, operation: str = "CREATE") -> None:
+    def refuse(
+        self, name: str, *errors: str, reason: str = "", seconds_ago: float = 0, operation: str = "CREATE"
+    ) -> None:
         """Note a refusal as admission does."""
         at = time.time() - seconds_ago
-        self.refusals.append(Refusal(at, "AIMService", "team-a", name, operation, errors))
+        told = (errors, tuple(reason.split()), len(errors))
+        self.refusals.append(Refusal(at, "AIMService", "team-a", name, operation, *told))
 
     def tell(self, name: str, reason: str, message: str, *, bad: bool = False, **ago: float) -> None:
         """Note an event."""
