@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -74,9 +75,24 @@ def run(access: Access, action: Callable[[Client], Awaitable[T]]) -> T:
         from reconcile.client import Client  # noqa: PLC0415 - only commands that ask a cluster
 
         async with await Client.connect(access.kubeconfig, access.context) as client:
-            return await action(client)
+            heard: list[str] = []
+            client.heard = heard
+            try:
+                return await action(client)
+            finally:
+                for text in dict.fromkeys(warning_text(header) for header in heard):
+                    print_warning(text)
 
     return told(go())
+
+
+_HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+
+
+def warning_text(header: str) -> str:
+    """Return the text of a Warning header (`299 - "text"`), empty for one of another form. Source: RFC 9111, 5.5."""
+    found = _HEADER.match(header)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
 
 
 def told(work: Coroutine[Any, Any, T]) -> T:
@@ -121,6 +137,16 @@ def tell(error: BaseException) -> tuple[str, int]:
 def one_line(text: str) -> str:
     """Return a text on one line."""
     return " ".join(text.split())
+
+
+def print_warning(text: str) -> None:
+    """Print what the API server warned of, as kubectl does."""
+    if text:
+        try:
+            sys.stderr.write(f"Warning: {one_line(text)}\n")
+            sys.stderr.flush()
+        except OSError:
+            pass
 
 
 def print_error(line: str) -> None:

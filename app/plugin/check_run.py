@@ -22,7 +22,7 @@ from api.kinds import (
 from api.view import Json, mapping, name_of, namespace_of
 from app.lint.judge import Collected, Manifest
 from app.lint.schema import check_shape
-from app.plugin.access import one_line
+from app.plugin.access import one_line, warning_text
 from app.plugin.check import Effect, Judged, Report, effect, plan_apply
 from app.plugin.gather import ask_of, complete_snapshot
 from app.plugin.snapshot import Snapshot
@@ -179,14 +179,7 @@ def _causes(manifest: Manifest, error: ApiError) -> list[str]:
     ]
 
 
-_HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 _PATH = re.compile(r"^((?:spec|metadata|status)[\w.\[\]-]*): ")
-
-
-def warning_text(header: str) -> str:
-    """Return the text of a Warning header (`299 - "text"`), empty for one of another form. Source: RFC 9111, 5.5."""
-    found = _HEADER.match(header)
-    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
 
 
 def _path_of(text: str) -> str:

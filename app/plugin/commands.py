@@ -322,7 +322,7 @@ def retry(  # noqa: PLR0917 - as above
 ) -> None:
     from api.kinds import AIM_ARTIFACT, AIM_SERVICE  # noqa: PLC0415 - as above
     from api.view import adapter_refs  # noqa: PLC0415
-    from app.plugin.edit import ask_again, wait_for_adapters  # noqa: PLC0415
+    from app.plugin.edit import ask_again, wait_for_retry  # noqa: PLC0415
     from app.plugin.gather import find_service  # noqa: PLC0415
 
     access = Access(kubeconfig, context, namespace)
@@ -339,7 +339,7 @@ def retry(  # noqa: PLR0917 - as above
         typer.echo(edit.says)
         if wait:
             waited = [adapter] if adapter is not None else names
-            judge = lambda one: wait_for_adapters(one, waited)  # noqa: E731 - as above
+            judge = lambda one: wait_for_retry(one, waited, found, restage=restage)  # noqa: E731 - as above
             typer.echo(await _wait(client, access.place, service, judge, timeout, f"{', '.join(waited)} to be served"))
 
     run(access, go)
@@ -360,7 +360,7 @@ def add_rank(cli: typer.Typer) -> None:
 
 def rank(  # noqa: PLR0917 - as above
     service: options.Service,
-    words: Annotated[list[str] | None, typer.Argument(metavar="[CEILING | ADAPTER RANK]", show_default=False)] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="CEILING | ADAPTER RANK", show_default=False)] = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Change it although pods restart.")] = False,
     wait: options.Wait = False,
     timeout: options.Timeout = 600,

@@ -12,8 +12,20 @@ from typing import Any
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_SERVICE_V1ALPHA1, Kind
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, RANK_CEILINGS
-from api.source_uri import source_model_id
-from api.view import Json, adapter_mode, adapter_refs, dig, items, name_of, namespace_of, text, uses_profile_pipeline
+from api.source_uri import SourceUriError, parse_source_uri, source_model_id
+from api.view import (
+    Json,
+    adapter_mode,
+    adapter_refs,
+    dig,
+    integer,
+    items,
+    name_of,
+    namespace_of,
+    text,
+    uses_profile_pipeline,
+)
+from disk.reasons import REASONS as DISK_REASONS
 
 
 class EditError(ValueError):
@@ -115,6 +127,10 @@ class NewAdapter:
 
 def artifact_of(name: str, namespace: str, new: NewAdapter, base_model_id: str | None) -> dict[str, Any]:
     """Return the AIMArtifact of a new adapter. Raises: EditError when what it needs is neither said nor known."""
+    try:
+        parse_source_uri(new.source)
+    except SourceUriError as error:
+        raise EditError(f'"{new.source}" is no source: {error}') from None
     identity = new.model_id or source_model_id(new.source)
     if identity is None:
         raise EditError("say --model-id ORG/NAME: the source does not tell it")
@@ -153,6 +169,29 @@ def wait_for_adapters(service: Json, adapters: Sequence[str]) -> Waited:
         done = done and (state == "Loaded" or (state == "Downloaded" and not serving))
         failed = failed or state in ("Failed", "LoadRejected")
     return Waited(done, "; ".join(words), failed)
+
+
+def wait_for_retry(service: Json, adapters: Sequence[str], before: Json, *, restage: bool) -> Waited:
+    """As `wait_for_adapters`, but what an adapter says of itself counts only when it was really tried again.
+
+    `before`: the service as it was when the retry was asked for. What is staged is tried again by `restage` only.
+    """
+    old = {dig(entry, "name"): entry for entry in items(before, "status", "adapters")}
+    now = {dig(entry, "name"): entry for entry in items(service, "status", "adapters")}
+    plain = wait_for_adapters(service, adapters)
+    stale = [
+        name
+        for name in adapters
+        if (restage or text(old.get(name), "state") == "Failed")
+        and (integer(now.get(name), "attempts") or 0) <= (integer(old.get(name), "attempts") or 0)
+        and (text(now.get(name), "lastError") or "JobFailed").partition(":")[0] in {*DISK_REASONS, *_OF_JOBS}
+    ]
+    if not stale:
+        return plain
+    return Waited(False, f"{plain.says} (not tried again yet: {', '.join(stale)})")
+
+
+_OF_JOBS = frozenset({"JobFailed", "JobDeadlineExceeded"})
 
 
 def wait_for_removal(service: Json, adapters: Sequence[str]) -> Waited:

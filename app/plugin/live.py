@@ -20,6 +20,7 @@ from reconcile.errors import Gone, Transient
 
 _PERIOD = 1.0  # seconds between two looks
 _REDRAW = 0.5  # seconds between two pictures
+_REPEAT = 30.0  # seconds after which a log says again what is waited for
 _CUT_PAUSE = 2.0  # seconds before a broken watch is opened again
 
 
@@ -54,15 +55,18 @@ async def wait_for(
 
 @contextmanager
 def _ticker(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is waited for and since when: a moving line on a terminal, else a line per change."""
+    """Show on standard error what is waited for and since when: a moving line on a terminal.
+
+    Elsewhere a line for each change, and one every half a minute, so that a log shows that it still waits.
+    """
     began = time.monotonic()
     if not sys.stderr.isatty():
-        said = ""
+        said, at = "", began
 
         def note(words: str) -> None:
-            nonlocal said
-            if words != said:
-                said = words
+            nonlocal said, at
+            if words != said or time.monotonic() - at >= _REPEAT:
+                said, at = words, time.monotonic()
                 sys.stderr.write(f"waiting for {what} ({int(time.monotonic() - began)}s): {words}\n")
                 sys.stderr.flush()
 

@@ -191,6 +191,11 @@ def test_retry_after_the_source_was_mended(team: Team) -> None:
     team.put("late")
     ask(team, "retry", "chat", "late", "--wait", "--timeout", "120")
     team.until_loaded("chat", "late")
+    tries = team.entry("chat", "late")["attempts"]
+    ask(team, "retry", "chat", "late", "--restage", "--wait", "--timeout", "120")
+    assert team.entry("chat", "late")["attempts"] > tries, "it waits for the new content, not for the old"
+    done = team.cluster.run(*PROGRAM, "rank", "chat", "late", "64", "-n", team.namespace)
+    assert "Warning: spec.rank:" in done.stderr, "the server's warnings are passed on"
 
 
 def test_waiting_ends_when_it_fails(team: Team) -> None:

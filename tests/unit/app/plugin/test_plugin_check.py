@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from api.kinds import INFERENCE_SERVICE
 from app.main import cli
+from app.plugin.access import warning_text
 from app.plugin.check import (
     LAST_APPLIED,
     Effect,
@@ -27,7 +28,6 @@ from app.plugin.check import (
     predictor_changes,
     three_way,
 )
-from app.plugin.check_run import warning_text
 from app.plugin.check_view import as_lines, as_view
 from app.plugin.output import as_text
 from app.plugin.render_view import rehearse

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.main import cli
 from app.plugin import disk_view, ranks, status
-from app.plugin.edit import wait_for_adapters, wait_for_ceiling, wait_for_removal
+from app.plugin.edit import wait_for_adapters, wait_for_ceiling, wait_for_removal, wait_for_retry
 from app.plugin.live import Following, differences
 from app.plugin.output import Shape, as_text, columns, dump, size
 from tests.unit.app.plugin.scene import Scene, base, claim, entry, service
@@ -236,3 +236,41 @@ def test_inspect_says_what_is_wrong_in_one_line(args: tuple[str, ...]) -> None:
     code, text = inspect(*args)
     assert (code, len(text.splitlines())) == (2, 1)
     assert text.startswith("error: ")
+
+
+RETRIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, tuple[bool, bool]]] = {
+    # entry before, entry now, restage → done, failed
+    "staged before, and nothing was to do": ({}, {}, False, (True, False)),
+    "a restage that has not begun": ({}, {}, True, (False, False)),
+    "a restage that ended": ({}, {"attempts": 2}, True, (True, False)),
+    "a failure of before": (
+        {"state": "Failed", "lastError": "DiskFull: x"},
+        {"state": "Failed", "lastError": "DiskFull: x"},
+        False,
+        (False, False),
+    ),
+    "another failure": (
+        {"state": "Failed", "lastError": "DiskFull: x"},
+        {"state": "Failed", "lastError": "DiskFull: x", "attempts": 2},
+        False,
+        (False, True),
+    ),
+    "mended": ({"state": "Failed", "lastError": "DiskFull: x"}, {"attempts": 2}, False, (True, False)),
+    "refused by a rule: no Job will change that": (
+        {"state": "Failed", "lastError": "AdapterIncompatible: x"},
+        {"state": "Failed", "lastError": "AdapterIncompatible: x"},
+        False,
+        (False, True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "restage", "expected"), RETRIES.values(), ids=RETRIES)
+def test_waiting_for_another_try(
+    before: dict[str, Any], now: dict[str, Any], restage: bool, expected: tuple[bool, bool]
+) -> None:
+    old, new = Scene(), Scene()
+    old.adapter(**before)
+    new.adapter(**now)
+    waited = wait_for_retry(new.service, ["sql"], old.service, restage=restage)
+    assert (waited.done, waited.failed) == expected
