@@ -40,6 +40,7 @@ def _say(text: str) -> None:
         sys.stdout.flush()
     except UnicodeError:  # a name of arguments that are no text, or a terminal that knows ASCII only
         sys.stdout.write(f"{ascii(text)[1:-1]}\n")
+        sys.stdout.flush()
     except OSError:
         pass
 

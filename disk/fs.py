@@ -61,6 +61,8 @@ class Fs:
     def ensure_directory(self, path: Path) -> None:
         """Create one directory (its parent exists) with the mode that servers can read. Raises: OSError."""
         if is_directory(path):
+            with contextlib.suppress(PermissionError):  # of another owner: then its mode is not ours to choose
+                self.chmod(path, DIRECTORY_MODE)  # a kill between mkdir and chmod leaves what the umask said
             return
         with self._operation("mkdir", path):
             try:
@@ -234,6 +236,15 @@ def is_directory(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def is_there(path: Path) -> bool:
+    """Whether anything has this name, a link to nowhere included. Raises: OSError but for a missing one."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def file_size(path: Path) -> int | None:

@@ -6,6 +6,7 @@ of a service that it was told is alive. Each candidate is renamed out of the way
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import time
@@ -78,6 +79,8 @@ class _Sweep:
 def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
     """Sweep a disk once. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
     layout = Layout(Path(spec.disk))
+    if not math.isfinite(spec.listed_at):
+        raise DiskFailure("SpecificationInvalid", f"--listed-at: {spec.listed_at} is no time")
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
         return JobResult(ok=True, reason="DiskReaped", message="the disk was never used", reclaimed_bytes=0)
@@ -127,7 +130,8 @@ def _is_too_young(sweep: _Sweep, name: str) -> bool:
     """Whether a subtree may belong to a service that is newer than the list of living services. Raises: OSError."""
     declared = load(Declared, sweep.layout.declared(name))
     born = newest_of(sweep.layout.root / name) if declared is None else declared.created_at
-    return born > sweep.spec.listed_at - sweep.spec.subtree_skew_seconds
+    # A list from the future comes from a clock that is ahead: it would make young subtrees look old.
+    return born > min(sweep.spec.listed_at, sweep.now) - sweep.spec.subtree_skew_seconds
 
 
 def newest_of(path: Path) -> float:

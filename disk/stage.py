@@ -15,7 +15,7 @@ from disk.checksums import StoredFile
 from disk.download import Downloader, Pacing, check_names, with_retries
 from disk.failures import DiskFailure
 from disk.filters import select_adapter_files
-from disk.fs import Fs, is_directory, unique
+from disk.fs import Fs, is_directory, is_there, unique
 from disk.layout import Layout, scratch_name
 from disk.locks import hold
 from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing, judge_rank
@@ -273,22 +273,26 @@ def _hold_back(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> Path | No
 
 def _swap_in(fs: Fs, layout: Layout, spec: StageSpec, ready: Path, live: Path) -> Path | None:
     """Make `ready` live; return where the directory that was there before is now. Raises: OSError."""
-    aside: Path | None = None
     subtree = layout.subtree(spec.service_uid)
-    if not is_directory(live):
+    aside = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
+    if not is_there(live):
+        fs.rename(ready, live)
+    elif not is_directory(live):  # a file or a link, none of ours: a directory cannot be renamed over it
+        fs.rename(live, aside)
         fs.rename(ready, live)
     else:
-        aside = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
         fs.rename(ready, aside)
         if not fs.exchange(aside, live):  # one step where the file system can, else the name is absent for a moment
             between = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
             fs.rename(live, between)
             fs.rename(aside, live)
             aside = between
+    was_there = is_there(aside)
+    if was_there:
         fs.sync_directory(layout.aside)
     fs.sync_directory(subtree)
     fs.sync_directory(layout.staging)
-    return aside
+    return aside if was_there else None
 
 
 def _record(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> None:

@@ -35,8 +35,9 @@ def sync(spec: SyncSpec, fs: Fs) -> JobResult:
             return _superseded(spec, known)
         if not is_old:
             _remember(fs, layout, spec, known)
-        if not is_directory(subtree):
-            fs.ensure_directory(subtree)
+        is_new = not is_directory(subtree)
+        fs.ensure_directory(subtree)
+        if is_new:
             fs.sync_directory(layout.root)
         moved = _move_undeclared(fs, layout, spec) if not is_old else _Moved()
     freed = _delete(fs, layout, moved)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from typing import Any
 
 import pytest
 
+import disk.records as disk_records
 import disk.stage as disk_stage
+import disk.sync as disk_sync
 from api.jobs import SyncSpec
 from disk.download import Pacing
 from disk.failures import DiskFailure, from_os_error, redact
@@ -245,6 +249,45 @@ def test_modes_do_not_depend_on_the_umask(disk: Path) -> None:
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 
 
+def test_modes_are_mended_after_a_kill_under_a_strict_umask(folder: Path) -> None:
+    """Between mkdir and chmod a directory has what the umask left: the next Job mends it."""
+    before = os.umask(0o077)
+    try:
+        run_sync(sync_spec(folder, "u1", "a"))
+        for path in (folder / "u1", folder / ".staging", folder / ".store"):
+            path.chmod(0o700)
+        run_sync(sync_spec(folder, "u1", "a", generation=2))
+        run_stage(stage_spec(folder, "u1", "a"), MemorySource(A))
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (folder / "u1", folder / "u1" / "a", folder / ".store")} == {0o755}
+
+
+@pytest.mark.parametrize("what", ["file", "link", "broken link", "fifo", "socket", "empty directory"])
+def test_what_lies_in_the_way_of_an_adapter_is_moved_aside(disk: Path, tmp_path: Path, what: str) -> None:
+    live = disk / "u1" / "a"
+    (tmp_path / "kept").write_text("kept")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        match what:
+            case "file":
+                live.write_text("x")
+            case "link":
+                live.symlink_to(tmp_path)
+            case "broken link":
+                live.symlink_to(tmp_path / "nowhere")
+            case "fifo":
+                os.mkfifo(live)
+            case "socket":
+                server.bind(str(live))
+            case _:
+                live.mkdir()
+        assert run_stage(stage_spec(disk, "u1", "a"), MemorySource(A)).reason == "AdapterStaged"
+    assert look(disk / "u1", {"a": [A]}) == {"a": A}
+    assert not live.is_symlink()
+    assert os.listdir(disk / ".aside") == []
+    assert (tmp_path / "kept").read_text() == "kept"
+
+
 def test_every_byte_is_synced_before_it_is_promoted(disk: Path) -> None:
     """L57: on a network file system a rename must not be seen before the data that it names."""
     log: list[tuple[str, str]] = []
@@ -438,10 +481,34 @@ def test_a_dead_service_is_reaped_at_the_next_sweep(disk: Path) -> None:
 
 def test_a_service_newer_than_the_list_is_spared(disk: Path) -> None:
     run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
-    result = run_reap(reap_spec(disk, listed_at=time.time() + 60))  # within the skew of two minutes
+    now = time.time()
+    result = run_reap(reap_spec(disk, listed_at=now + 60), now=now + 300)  # within the skew of two minutes
     assert result.removed == []
     assert look(disk / "u1", {"a": [A]}) == {"a": A}
-    assert run_reap(reap_spec(disk, listed_at=time.time() + 121)).removed != []
+    assert run_reap(reap_spec(disk, listed_at=now + 121), now=now + 300).removed != []
+
+
+@pytest.mark.parametrize("ahead", [HOUR, 10 * 365 * 24 * HOUR])
+def test_a_list_by_a_clock_that_is_ahead_takes_nothing_young(disk: Path, ahead: float) -> None:
+    run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
+    run_reap(reap_spec(disk, listed_at=time.time() + ahead))
+    assert look(disk / "u1", {"a": [A]}) == {"a": A}
+
+
+def test_a_subtree_made_by_a_clock_that_is_behind_is_young(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's clock is a day behind; the file server's own says when the subtree was made."""
+    monkeypatch.setattr(disk_records, "now", lambda: time.time() - 24 * HOUR)
+    monkeypatch.setattr(disk_sync, "now", lambda: time.time() - 24 * HOUR)
+    run_sync(sync_spec(folder, "u1", "a"))
+    run_stage(stage_spec(folder, "u1", "a"), MemorySource(A))
+    run_reap(reap_spec(folder, listed_at=time.time()))
+    assert look(folder / "u1", {"a": [A]}) == {"a": A}
+
+
+@pytest.mark.parametrize("listed_at", [float("nan"), float("inf"), -float("inf")])
+def test_a_list_of_no_time_is_refused(disk: Path, listed_at: float) -> None:
+    assert reason_of(lambda: run_reap(reap_spec(disk, listed_at=listed_at))) == "SpecificationInvalid"
+    assert (disk / "u1").is_dir()
 
 
 def test_young_scratch_is_spared_and_old_is_not(disk: Path) -> None:
@@ -493,7 +560,8 @@ def test_one_failure_does_not_stop_the_sweep(disk: Path) -> None:
         if (moment, operation) == ("before", "rename") and "u1" in path.name:
             raise OSError(errno.EIO, "broken", str(path))
 
-    result = run_reap(reap_spec(disk, listed_at=time.time() + HOUR), Fs(hook))
+    later = time.time() + HOUR
+    result = run_reap(reap_spec(disk, listed_at=later), Fs(hook), now=later)
     assert (result.ok, result.reason, result.retriable) == (False, "DiskOperationFailed", True)
     assert "u2" in result.removed
     assert (disk / "u1").exists()
@@ -605,6 +673,11 @@ def test_inspect_refuses_other_disks(folder: Path) -> None:
 )
 def test_kinds_of_disk_trouble(number: int, reason: str) -> None:
     assert from_os_error(OSError(number, "x", "/adapter-disk/y")).reason == reason
+
+
+def test_messages_cannot_speak_to_a_terminal() -> None:
+    shown = redact("a\x1b[2Jb\x07c\u202ed\ud800e\nf\x9bg")
+    assert shown == "a?[2Jb?c?d?e f?g"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from api.jobs import (
 )
 from devcluster.sources.hub import HubServer
 from devcluster.sources.s3 import S3Server
+from disk import cli
 from disk.cli import execute
 from disk.progress import Meter, describe, mebibytes, serve_progress
 from disk.reasons import REASONS, render_markdown
@@ -184,6 +186,17 @@ def test_an_unexpected_fault_is_a_result_and_no_traceback(folder: Path, capsys: 
     assert "test_disk_cli.py" in result.message
     assert "secretsecret" not in result.message + capsys.readouterr().out
     assert parse_termination_message((folder / "log").read_text()) == result
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments that are no text, and a terminal that knows ASCII only: the result is written all the same."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", out)
+    cli._say("x\ud800 \u65e5")
+    cli.report(JobResult(ok=False, reason="SourceNameRefused", message="x\ud800\x1b \u65e5"), str(folder / "log"))
+    assert b"SourceNameRefused" in out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert parse_termination_message((folder / "log").read_text()) is not None
 
 
 def test_a_stopped_job_says_so_and_is_taken_up(folder: Path, hub: HubServer) -> None:
