@@ -43,12 +43,7 @@ LEVEL = "pod-security.kubernetes.io/enforce"
 BASE_URI = f"hf://{TINY.model_id}"
 
 # Rights that this module's work does not come to, each with what would.
-ELSEWHERE = {
-    ("patch", "events"): "an event that happens again within ten minutes",
-    ("update", "secrets"): "a renewal, by time or after damage",
-    ("get", "aimclusterservicetemplates"): "the confirmation of a refusal that rests on such an object",
-    ("get", "aimmodels"): "the same",
-}
+ELSEWHERE = {("update", "secrets"): "a renewal, by time or after damage: tests/cluster/test_certificates.py"}
 Right = tuple[str, str, str]  # API group, resource (with subresource), verb
 
 
@@ -74,7 +69,7 @@ def worked(plane: Plane) -> list[Json]:
         artifact("two", type="adapter", modelId="team/two", sourceUri="hf://team/two", parentArtifact="base"),
         service("profiled", profile=PROFILE, profileOverrides=overrides("1"), **adapters("one", "two")),
     )
-    plane.apply(*template_pipeline())
+    plane.apply(*template_pipeline(), artifact("broken", type="model", sourceUri="hf://team/none", size="1Gi"))
     for name in ("profiled", "templated"):
         plane.wait(lambda name=name: phase(plane, name) == "Running", f"{name} runs", PATIENCE)  # type: ignore[misc]
     plane.apply(service("profiled", profile=PROFILE, profileOverrides=overrides("2"), **adapters("one")))
@@ -82,6 +77,11 @@ def worked(plane: Plane) -> list[Json]:
         "wrong", profile={"name": "tiny-mi300x"}, **adapters("base")
     )  # no adapter: confirmed by a live read
     assert "is invalid" in plane.apply(wrong, check=False)
+    ambiguous = _object("v1alpha1", "AIMService", "ambiguous", {**adapters("one"), **named("several")})
+    plane.wait(
+        lambda: "is invalid" in plane.apply(ambiguous, check=False, args=("--dry-run=server",)),
+        "the refusal that rests on a cluster model and template",
+    )
     plane.wait(lambda: len(adapter_names(plane, "profiled")) == 1, "the second adapter is gone", PATIENCE)
     plane.wait(lambda: phase(plane, "profiled") == "Running", "it runs again", PATIENCE)
     plane.wait(lambda: len(projected_profiles(plane)) == 1, "the old projected profile is gone", PATIENCE)
@@ -119,14 +119,27 @@ def template_pipeline() -> list[Json]:
     # another base than the one above, so that the cache makes an artifact of its own
     source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
     image = "aim-dev/model-server:0.13.0"
+    several = [source, {**source, "modelId": TINY.model_id, "sourceUri": BASE_URI}]
     hardware = {"gpu": {"model": "MI300X", "count": 1}}
     return [
+        _object("v1alpha1", "AIMClusterModel", "several", {"image": image, "modelSources": [source]}),
+        _object(
+            "v1alpha1",
+            "AIMClusterServiceTemplate",
+            "several",
+            {"modelName": "several", "hardware": hardware, "modelSources": several},
+        ),
         _object("v1alpha1", "AIMModel", "tiny", {"image": image, "modelSources": [source]}),
         _object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware}),
         _object("v1alpha1", "AIMClusterModel", "shared", {"image": image, "modelSources": [source]}),
         _object("v1alpha1", "AIMClusterServiceTemplate", "shared", {"modelName": "shared", "hardware": hardware}),
         _object("v1alpha1", "AIMService", "templated", {"model": {"name": "tiny"}, "adapterMode": "dynamic"}),
     ]
+
+
+def named(name: str) -> Json:
+    """Return the part of a spec that names model and template."""
+    return {"model": {"name": name}, "template": {"name": name}, "adapterMode": "dynamic"}
 
 
 def _object(version: str, kind: str, name: str, spec: Json) -> Json:

@@ -283,6 +283,37 @@ def test_one_replica_can_be_drained(helm: Helm) -> None:
     assert not [o for o in helm.objects({"replicas": 1}) if o["kind"] == "PodDisruptionBudget"]
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_every_object_has_the_common_labels(helm: Helm, name: str) -> None:
+    for found in helm.objects(CASES[name], *API_VERSIONS):
+        labels = found["metadata"]["labels"]
+        wanted = {f"app.kubernetes.io/{word}" for word in ("name", "instance", "version", "managed-by", "part-of")}
+        assert wanted | {"helm.sh/chart"} | set(CASES[name].get("commonLabels", {})) <= labels.keys(), found["kind"]
+        if found["kind"] not in {"AIMClusterRuntimeConfig", "Deployment"} or "fullnameOverride" not in CASES[name]:
+            assert _name(name) in found["metadata"]["name"] or found["kind"] == "AIMClusterRuntimeConfig"
+        assert ("namespace" in found["metadata"]) != (found["kind"].startswith(CLUSTER_KINDS))
+        assert found["metadata"].get("namespace", NAMESPACE) in {NAMESPACE, *CASES[name].get("namespaces", [])}
+
+
+CLUSTER_KINDS = ("ClusterRole", "Validating", "Mutating", "AIMCluster", "CustomResource")
+
+
+def test_every_object_of_the_schema_is_closed() -> None:
+    """A typo is refused at any depth: only free-form maps, which Kubernetes judges itself, take any key."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    free = {"object", "objects", "stringMap"}
+
+    def open_ones(node: Json, path: str) -> list[str]:
+        found = [path] if "properties" in node and node.get("additionalProperties") is not False else []
+        for key, inner in node.get("properties", {}).items():
+            found += open_ones(inner, f"{path}.{key}")
+        for key, inner in node.get("$defs", {}).items():
+            found += [] if key in free else open_ones(inner, f"${key}")
+        return found
+
+    assert open_ones(schema, "") == []
+
+
 def test_long_names_stay_names(helm: Helm) -> None:
     release = "a" * 53  # helm's own limit
     values = {"certificates": {"mode": "cert-manager"}, "metrics": {"dashboard": {"enabled": True}}}
