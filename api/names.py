@@ -28,6 +28,7 @@ ANNOTATION_REAP_KEY = f"{AIM_GROUP}/reap-key"
 ANNOTATION_REAP_KEY = f"{AIM_GROUP}/reap-key"
 ANNOTATION_SYNC_KEY = f"{AIM_GROUP}/sync-key"
 ANNOTATION_PIPELINE = f"{AIM_GROUP}/reconciler-pipeline"
+ANNOTATION_TAKE_OVER = f"{AIM_GROUP}/take-over"  # on a service: another operator's InferenceService becomes ours
 ANNOTATION_PAUSED = f"{AIM_GROUP}/reconciliation-paused"
 ANNOTATION_RETRY_STAGING = f"{AIM_GROUP}/retry-staging"
 ANNOTATION_RESTAGE = f"{AIM_GROUP}/restage"

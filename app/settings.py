@@ -27,6 +27,7 @@ _SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", d
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -82,9 +83,17 @@ def _dns_labels(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _label_values(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _LABEL_VALUE.fullmatch(value):
+            raise ValueError(f'"{value}" is no value of a label')
+    return values
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Namespaces = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_dns_labels)]
+LabelValues = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_label_values)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_none)]
 OptionalText = Annotated[str | None, BeforeValidator(_blank_is_none)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -316,6 +325,11 @@ class Settings(BaseSettings):
     )
     retry_limit: Duration = _setting(
         timedelta(hours=1), "Longest pause after failed stagings.", group="Reconciling", **_at_least(milliseconds=100)
+    )
+    adopt_managed_by: LabelValues = _setting(
+        (),
+        "What another operator called itself in the label app.kubernetes.io/managed-by: its objects are taken over.",
+        group="Reconciling",
     )
     deployment_mode: Literal["Standard", "RawDeployment"] = _setting(
         "Standard", "KServe's mode without Knative; RawDeployment for KServe below 0.16.", group="Reconciling"

@@ -65,7 +65,11 @@ def wire(parts: Parts) -> Wiring:
     """Return all that runs under these settings."""
     settings = parts.settings
     informers = make_informers(
-        parts.client, namespaces=parts.namespaces(), reconciling=settings.reconciler, nodes=settings.nodes
+        parts.client,
+        namespaces=parts.namespaces(),
+        reconciling=settings.reconciler,
+        nodes=settings.nodes,
+        adopted=settings.adopt_managed_by,
     )
     world = CachedWorld(informers)
     wiring = Wiring(informers=list(informers.values()))

@@ -171,10 +171,19 @@ _TRIMS: Mapping[Kind, Trim] = {POD: _trim_pod, NODE: _trim_node}
 
 
 def make_informers(
-    client: Client, *, namespaces: Iterable[str] | None = None, reconciling: bool = True, nodes: bool = True
+    client: Client,
+    *,
+    namespaces: Iterable[str] | None = None,
+    reconciling: bool = True,
+    nodes: bool = True,
+    adopted: Sequence[str] = (),
 ) -> dict[Kind, Informer]:
-    """Return the informers by kind: our own kinds always (admission needs them), the rest for the reconciler."""
+    """Return the informers by kind: our own kinds always (admission needs them), the rest for the reconciler.
+
+    Args: `adopted`: what other operators call themselves in the label managed-by; theirs are seen like our own.
+    """
     scope = list(namespaces) if namespaces is not None else None
+    ours = f"{LABEL_MANAGED_BY} in ({','.join((FIELD_OWNER, *adopted))})" if adopted else OURS
     kinds: list[Kind] = list(AIM_KINDS)
     if reconciling:
         kinds += [kind for kind in RECONCILED_KINDS if nodes or kind != NODE]
@@ -183,7 +192,7 @@ def make_informers(
             client,
             kind,
             namespaces=scope,
-            label_selector=OURS if kind in _LABELLED else None,
+            label_selector=ours if kind in _LABELLED else None,
             indexes=_INDEXES.get(kind),
             trim=_TRIMS.get(kind),
         )

@@ -52,6 +52,7 @@ from reconcile.controllers import Keys, Tools, job_pod_owner, keys, owner_key
 from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import CACHE_KINDS, word
+from reconcile.objects import owned_by
 from rules.resolve import resolve_runtime_config
 from rules.validate import judge_stored
 
@@ -127,14 +128,14 @@ class ArtifactController:
         caches = self._caches(artifact)
         fetches = tools.jobs(artifact, LABEL_ROLE, ROLE_FETCH, ANNOTATION_FETCH_KEY)
         progress = tools.follow(key, fetches)
-        disk_claim = tools.find(PERSISTENT_VOLUME_CLAIM, namespace, disk_claim_name(artifact))
+        disk_claim = self._claim(artifact, "adapterPersistentVolumeClaim", disk_claim_name(artifact))
         return Observed(
             artifact,
             tools.now(),
             tools.settings,
             config,
             errors=errors,
-            claim=tools.find(PERSISTENT_VOLUME_CLAIM, namespace, cache_claim_name(artifact)),
+            claim=self._claim(artifact, "persistentVolumeClaim", cache_claim_name(artifact)),
             disk_claim=disk_claim,
             disk_wanted=dig(artifact, "spec", "adapterDisk") is not None
             or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in caches),
@@ -144,6 +145,14 @@ class ArtifactController:
             reap_jobs=tools.jobs(artifact, LABEL_ROLE, ROLE_REAPER, ANNOTATION_REAP_KEY),
             users=self._users(namespace, disk_claim),
         )
+
+    def _claim(self, artifact: Json, recorded: str, name: str) -> Json | None:
+        """Return a claim of the artifact: the one in its status, which another operator may have made, else ours."""
+        namespace = namespace_of(artifact)
+        found = self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, text(artifact, "status", recorded))
+        if found is not None and owned_by(found, artifact):
+            return found
+        return self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, name)
 
     def _caches(self, artifact: Json) -> list[Json]:
         found: list[Json] = []

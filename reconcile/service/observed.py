@@ -8,7 +8,8 @@ from datetime import datetime
 
 from api.errors import FieldError
 from api.jobs import Progress
-from api.view import EMPTY, Json, integer, mapping, terminating, text, uses_adapters
+from api.names import ANNOTATION_TAKE_OVER, FIELD_OWNER, LABEL_MANAGED_BY
+from api.view import EMPTY, Json, annotation, integer, mapping, terminating, text, uses_adapters
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
 from reconcile.service.live import AdapterWiring, live_wiring
@@ -77,6 +78,15 @@ class Observed:
     def live(self) -> Json | None:
         """The InferenceService, if it is this service's own."""
         return self.isvc if self.isvc is not None and owned_by(self.isvc, self.service) else None
+
+    @lazy
+    def made_by(self) -> str:
+        """Who made the live InferenceService, if that is another operator whose work is left as it is; else empty.
+
+        An apply would replace its pods, since no two operators write the same. Its service's annotation allows it.
+        """
+        maker = text(self.live, "metadata", "labels", LABEL_MANAGED_BY) or ""
+        return "" if maker == FIELD_OWNER or annotation(self.service, ANNOTATION_TAKE_OVER) == "true" else maker
 
     @lazy
     def wiring(self) -> AdapterWiring | None:

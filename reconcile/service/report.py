@@ -7,7 +7,7 @@ from typing import Any
 
 from api.accelerators import node_selector_terms
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
-from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
+from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ANNOTATION_TAKE_OVER
 from api.view import (
     adapter_refs,
     annotation,
@@ -118,7 +118,8 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
     note = _rolling(seen, applied)
     crash = _pod_trouble(seen)
     if verdict.get("status") == "True" and serving > 0:
-        return Condition(SERVED, "True", SERVED, _joined(note, f"{crash[0]}: {crash[1]}" if crash else ""))
+        trouble = f"{crash[0]}: {crash[1]}" if crash else ""
+        return Condition(SERVED, "True", SERVED, _joined(note, trouble, _made_by(seen)))
     if crash is not None and (serving == 0 or crash[0] != "Unschedulable"):
         return Condition(SERVED, "False", *crash)
     if serving == 0 and (pool := _empty_pool(seen, plan)):
@@ -128,6 +129,16 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
         words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
         return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
     return _unready(seen, serving, note)
+
+
+def _made_by(seen: Observed) -> str:
+    """Say that the server is another operator's work, and how it becomes ours."""
+    if not seen.made_by:
+        return ""
+    return (
+        f'"{seen.made_by}" made the InferenceService: it stays as it is, whatever the spec says, until annotation '
+        f'{ANNOTATION_TAKE_OVER} is "true" (then its pods are replaced once)'
+    )
 
 
 def _unready(seen: Observed, serving: int, note: str) -> Condition:

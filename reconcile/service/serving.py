@@ -198,7 +198,7 @@ def ceiling_in_force(seen: Observed) -> int | None:
     A running server keeps its own while its adapter configuration is invalid, and when its last adapter went.
     """
     kept = seen.wiring
-    if kept is not None and (seen.adapter_errors or not uses_adapters(seen.service)):
+    if kept is not None and (seen.adapter_errors or seen.made_by or not uses_adapters(seen.service)):
         return kept.max_rank
     if not uses_adapters(seen.service):
         return None
@@ -225,7 +225,7 @@ def apply_inference_service(
     seen: Observed, draft: Draft, plan: Plan | None, bindings: Bindings, *, gate: Gate, cache: CacheView
 ) -> Applied:
     """Make or update the InferenceService and its profile ConfigMap where that is allowed now."""
-    name = inference_service_name(name_of(seen.service), namespace_of(seen.service))
+    name = name_of(seen.live) or inference_service_name(name_of(seen.service), namespace_of(seen.service))
     if name is None or plan is None or not _may_apply(seen, gate, cache):
         return Applied(name)
     config_map = render_profile_config_map(seen.service, plan)
@@ -257,7 +257,7 @@ def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
         return False
     if seen.live is None:
         return gate.open
-    return not seen.other_errors and cache.resolved and seen.facts.config.readable
+    return not seen.made_by and not seen.other_errors and cache.resolved and seen.facts.config.readable
 
 
 def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
