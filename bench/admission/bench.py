@@ -1,8 +1,10 @@
 """How fast is admission? `python bench/admission/bench.py [--rounds 3] [NAME=https://127.0.0.1:PORT/PATH …]`.
 
-Starts our server twice (rules, bare answer), checks every verdict, then measures them and any other URLs interleaved
-(A B C, C B A): open loop at a fixed rate, then saturation over keep-alive connections. CPU and memory are those of the
-listening process. Prints a table of medians with ratios to the bare answer, and writes `build/bench/admission.json`.
+Starts our server three times (bare answer, rules, rules while the reconciler goes over 5,000 services in the same
+process), checks every verdict, then measures them and any other URLs interleaved (A B C, C B A): open loop at a fixed
+rate, then saturation over keep-alive connections. CPU and memory are those of the listening process; the one that
+reconciles stands still while others are measured. Prints a table of medians with ratios to the bare answer, what
+reconciling costs reviews, memory over 50,000 reviews, and writes `build/bench/admission.json`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import ssl
 import statistics
 import subprocess
@@ -18,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -39,17 +42,34 @@ sys.path.insert(0, str(ROOT))
 from bench.admission.corpus import Case, cases  # noqa: E402 - found through the line above
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_SETTLE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server to measure; `pid` 0: no process of this machine, no CPU and memory are read."""
+    """A server to measure; `pid` 0: no process of this machine, no CPU and memory are read.
+
+    `busy`: it works all the time, so it is stopped while others are measured.
+    """
 
     name: str
     host: str
     port: int
     path: str
     pid: int
+    busy: bool = False
+
+    @contextmanager
+    def going(self) -> Iterator[None]:
+        """Let a busy process go on for as long as it is measured."""
+        if self.busy:
+            os.kill(self.pid, signal.SIGCONT)
+            time.sleep(_SETTLE_SECONDS)
+        try:
+            yield
+        finally:
+            if self.busy:
+                os.kill(self.pid, signal.SIGSTOP)
 
 
 class Connection(asyncio.Protocol):
@@ -206,6 +226,7 @@ async def measure(target: Target, trust: ssl.SSLContext, corpus: list[Case], opt
             f"{name}_cpu_us": spent / len(latencies) * 1e6,
         }
     row["rss_mib"] = rss_mib(target.pid)
+    row["load"] = os.getloadavg()[0]
     return row
 
 
@@ -248,17 +269,38 @@ def make_certs(folder: Path) -> None:
     )
 
 
+_NAMES = {"bare": "bare", "rules": "ours", "resync": "resync"}
+
+
 @contextmanager
-def started(mode: str, certs: Path) -> Iterator[Target]:
+def started(mode: str, certs: Path, log: Path) -> Iterator[Target]:
     """Run one of our servers."""
     command = [sys.executable, "-m", "bench.admission.server", mode, "--certs", str(certs)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with (
+        log.open("a") as told,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True, cwd=ROOT) as process,
+    ):
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())
-            yield Target("ours" if mode == "rules" else "bare", "127.0.0.1", port, "/validate", process.pid)
+            target = Target(_NAMES[mode], "127.0.0.1", port, "/validate", process.pid, mode == "resync")
+            with target.going():
+                pass
+            yield target
         finally:
-            process.terminate()
+            process.kill()
+
+
+_COLUMNS = {
+    "steady_p50_ms": "p50 ms",
+    "steady_p99_ms": "p99 ms",
+    "steady_max_ms": "max ms",
+    "steady_cpu_us": "CPU us",
+    "full_rps": "full: reviews/s",
+    "full_p99_ms": "full: p99 ms",
+    "full_cpu_us": "full: CPU us",
+    "rss_mib": "RSS MiB",
+}
 
 
 def _foreign(text: str) -> Target:
@@ -282,26 +324,33 @@ def listening_pid(port: int) -> int:
 
 def table(rows: dict[str, list[dict[str, float]]]) -> str:
     """Return medians with ratios to the first target."""
-    keys = [
-        "steady_p50_ms",
-        "steady_p99_ms",
-        "steady_max_ms",
-        "steady_cpu_us",
-        "full_rps",
-        "full_p99_ms",
-        "full_cpu_us",
-    ]
-    lines = [f"{'':8}" + "".join(f"{key:>20}" for key in [*keys, "rss_mib"])]
-    medians = {
+    found = medians(rows)
+    lines = [f"{'':12}" + "".join(f"{title:>20}" for title in _COLUMNS.values())]
+    base = next(iter(found.values()))
+    for name, values in found.items():
+        cells = "".join(f"{values[k]:>12.2f} x{values[k] / base[k] if base[k] else 0:>5.2f} " for k in _COLUMNS)
+        lines.append(f"{name:12}{cells}")
+    return "\n".join(lines)
+
+
+def medians(rows: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the median of each figure over the rounds, by target."""
+    return {
         name: {key: statistics.median(row[key] for row in found) for key in found[0]} for name, found in rows.items()
     }
-    base = next(iter(medians.values()))
-    for name, values in medians.items():
-        cells = "".join(
-            f"{values[k]:>12.2f} x{values[k] / base[k] if base[k] else 0:>5.2f} " for k in [*keys, "rss_mib"]
-        )
-        lines.append(f"{name:8}{cells}")
-    return "\n".join(lines)
+
+
+def beside_the_reconciler(rows: dict[str, list[dict[str, float]]]) -> str:
+    """Return what a full resync in the same process costs reviews, and what was aimed at."""
+    found = medians(rows)
+    ours, busy = found["ours"], found["resync"]
+    parts = (
+        ("reviews/s", "full_rps", ">= 0.80"),
+        ("p99 at the fixed rate", "steady_p99_ms", "<= 1.20"),
+        ("p50 at the fixed rate", "steady_p50_ms", ""),
+    )
+    told = [f"{name} x{busy[key] / ours[key]:.2f}{f' (to reach: {aim})' if aim else ''}" for name, key, aim in parts]
+    return "during a full resync: " + ", ".join(told)
 
 
 async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dict[str, Any]:
@@ -315,8 +364,15 @@ async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dic
     rows: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for number in range(options.rounds):
         for target in targets if number % 2 == 0 else reversed(targets):
-            rows[target.name].append(await measure(target, trust, corpus, options))
-    sys.stdout.write(f"load average {os.getloadavg()[0]:.1f}; medians of {options.rounds} rounds\n{table(rows)}\n")
+            with target.going():
+                rows[target.name].append(await measure(target, trust, corpus, options))
+    loads = [row["load"] for found in rows.values() for row in found]
+    sys.stdout.write(
+        f"load average {min(loads):.1f} to {max(loads):.1f}, ours included; medians of {options.rounds} rounds; "
+        f"at {options.rate}/s, then full with {options.connections} connections\n{table(rows)}\n"
+    )
+    if "resync" in rows:
+        sys.stdout.write(f"{beside_the_reconciler(rows)}\n")
     before, after = await flat_memory(ours, trust, corpus, options.reviews)
     sys.stdout.write(f"RSS over {options.reviews} reviews: {before:.1f} -> {after:.1f} MiB\n")
     return {"wrong": wrong, "rows": rows, "rss": [before, after], "load": os.getloadavg()}
@@ -327,6 +383,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("others", nargs="*", help="NAME=https://host:port/path, trusted by --ca")
     parser.add_argument("--ca", type=Path)
+    parser.add_argument("--modes", nargs="*", default=list(_NAMES), choices=_NAMES, help="which of our servers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rate", type=int, default=200)
@@ -340,10 +397,12 @@ def main() -> int:
         trust = ssl.create_default_context(cafile=str(certs / "ca.crt"))
         if options.ca:
             trust.load_verify_locations(cafile=str(options.ca))
-        with started("bare", certs) as bare, started("rules", certs) as ours:
-            targets = [bare, ours, *map(_foreign, options.others)]
-            result = uvloop.run(run(options, targets, trust))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            log = options.out.with_suffix(".log")
+            log.unlink(missing_ok=True)
+            targets = [stack.enter_context(started(mode, certs, log)) for mode in options.modes]
+            result = uvloop.run(run(options, [*targets, *map(_foreign, options.others)], trust))
     options.out.write_text(json.dumps(result, indent=1))
     return 1 if result["wrong"] else 0
 

@@ -1,6 +1,7 @@
 """One admission server process, as the product runs it: same server class, same event loop, same caches.
 
-`bare` answers without reading the review: what the server itself costs.
+`bare` answers without reading the review: what the server itself costs. `resync` is `rules` while the reconciler goes
+over all services again and again in the same process, as it does after a restart or every refresh interval.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ import gc
 import json
 import ssl
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from api.kinds import Kind
-from api.view import Json
+from api.kinds import AIM_SERVICE, Kind
+from api.view import Json, name_of, namespace_of
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from bench.admission import corpus
+from reconcile.cache import Key
+from reconcile.engine import AlwaysLeading, Engine
+from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, make_informers
+from reconcile.manager import make_reconciler
+from reconcile.settings import ReconcileSettings
 from rules.resolve import Ref
 from rules.world import KIND_BY_NAME
-from webhooks.direct import direct_of
 from webhooks.routes import create_app
 
 _BARE = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%s","allowed":true}}'
@@ -32,6 +39,48 @@ _BARE = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response
 
 class NoClient:
     """Stands where informers keep their client: caches are filled from files, nothing is ever read."""
+
+
+class EchoClient:
+    """Stands where the reconciler keeps its client: the API server takes every write and hands it back at once."""
+
+    def __init__(self) -> None:
+        self.informers: dict[Kind, Informer] = {}
+        self.writes = 0
+
+    def _stored(self, kind: Kind, namespace: str, name: str, patch: Any) -> dict[str, Any]:
+        self.writes += 1
+        live = self.informers[kind].get(namespace, name) if kind in self.informers else None
+        made: dict[str, Any] = json_merge(live or {"metadata": {"uid": f"uid-{self.writes}"}}, patch)
+        made["metadata"]["resourceVersion"] = str(1000 + self.writes)
+        if kind in self.informers:
+            self.informers[kind].store(made)
+        return made
+
+    async def apply(self, kind: Kind, obj: Json, **_: Any) -> dict[str, Any]:
+        """Store an object."""
+        return self._stored(kind, namespace_of(obj), name_of(obj), obj)
+
+    create = apply
+
+    async def patch_status(self, kind: Kind, namespace: str | None, name: str, patch: Json) -> dict[str, Any]:
+        """Store a status."""
+        return self._stored(kind, namespace or "", name, patch)
+
+    async def delete(self, kind: Kind, namespace: str | None, name: str, **_: Any) -> None:
+        """Forget the wish."""
+
+
+def json_merge(under: Any, patch: Any) -> Any:
+    """Return a value with a JSON merge patch laid over it."""
+    if not isinstance(patch, dict):
+        return patch
+    kept = {**under} if isinstance(under, dict) else {}
+    for key, value in patch.items():
+        kept[key] = json_merge(kept.get(key), value)
+        if value is None:
+            kept.pop(key)
+    return kept
 
 
 class CacheReader:
@@ -46,33 +95,81 @@ class CacheReader:
         return self._world.get(ref.kind, ref.namespace, ref.name)
 
 
-async def bare(scope: Any, receive: Any, send: Any) -> None:
-    """Answer `allowed` after reading the body and the uid in it."""
-    direct = direct_of(scope)
-    body = bytearray((direct.whole_body() if direct is not None else None) or b"")
-    while not body:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
-    start = body.find(b'"uid":"') + 7
-    reply = _BARE % body[start : body.find(b'"', start)]
-    if direct is not None and direct.answer_json(reply):
-        return
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": reply})
+class Bare:
+    """Answers `allowed` after reading the body and the uid in it."""
+
+    def answer_now(self, target: bytes, body: bytearray) -> bytes:
+        """Answer what is here as a whole."""
+        start = body.find(b'"uid":"') + 7
+        return _BARE % body[start : body.find(b'"', start)]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer what comes in pieces."""
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        reply = self.answer_now(b"", body)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": reply})
 
 
-def filled_world(objects: Iterable[Json]) -> CachedWorld:
-    """Return the informers' own world, filled from objects."""
-    informers = make_informers(NoClient(), reconciling=False)  # type: ignore[arg-type] # never used
+def filled_informers(objects: Iterable[Json], *, reconciling: bool = False) -> dict[Kind, Informer]:
+    """Return the product's informers, filled from objects."""
+    informers = make_informers(NoClient(), reconciling=reconciling)  # type: ignore[arg-type] # never used
     for informer in informers.values():
         informer.synced.set()
+        informer.settled.set()
     for obj in objects:
         kind: Kind = KIND_BY_NAME[obj["kind"]]
         informers[kind].store(dict(obj))
-    return CachedWorld(informers)
+    return informers
+
+
+async def resync(informers: dict[Kind, Informer], world: CachedWorld) -> None:
+    """Go over all services for ever; the rate of passes is written to standard error, a line a second."""
+    client = EchoClient()
+    client.informers = informers
+    engine: Engine
+
+    def wake(controller: str, key: Key) -> None:
+        engine.enqueue(controller, key)
+
+    reconciler = make_reconciler(
+        client,  # type: ignore[arg-type] # all of it that a pass uses
+        informers=informers,
+        world=world,
+        recorder=NoRecorder(),  # type: ignore[arg-type]
+        settings=ReconcileSettings(),
+        wake=wake,
+        selected=["service"],
+    )
+    engine = Engine(reconciler.controllers, [], AlwaysLeading())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(engine.run_controllers())
+        group.create_task(_again_and_again(engine, informers[AIM_SERVICE], client))
+
+
+async def _again_and_again(engine: Engine, services: Informer, client: EchoClient) -> None:
+    begun, writes = time.monotonic(), 0
+    while True:
+        await asyncio.sleep(0.2)
+        if engine.idle:
+            took = time.monotonic() - begun
+            sys.stderr.write(f"{len(services.cache)} services in {took:.1f} s, {client.writes - writes} writes\n")
+            sys.stderr.flush()
+            begun, writes = time.monotonic(), client.writes
+            for key in list(services.cache):
+                engine.enqueue("service", key)
+
+
+class NoRecorder:
+    """Stands where events are recorded."""
+
+    def record(self, *_: Any) -> None:
+        """Forget it."""
 
 
 def context(certs: Path) -> ssl.SSLContext:
@@ -84,35 +181,44 @@ def context(certs: Path) -> ssl.SSLContext:
     return made
 
 
-async def serve(app: AsgiApp, port: int, certs: Path) -> None:
-    """Serve until the process is told to end."""
+async def serve(app: AsgiApp, port: int, certs: Path, beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Serve until the process is told to end; `beside` runs in the same loop."""
     server = LoopServer("admission", app, bind("127.0.0.1", port), Bounds(), tls=context(certs))
     async with serving(server):
         sys.stdout.write(f"{server.address[1]}\n")
         sys.stdout.flush()
-        await asyncio.Event().wait()
+        await beside()
+
+
+async def for_ever() -> None:
+    """Do nothing until cancelled."""
+    await asyncio.Event().wait()
 
 
 def main() -> None:
     """Read the arguments and serve; the port is the first line of the output."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["rules", "bare"])
+    parser.add_argument("mode", choices=["rules", "bare", "resync"])
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--certs", type=Path, required=True)
     parser.add_argument("--fixtures", type=Path, help="objects to add to the cache (a JSON list)")
     parser.add_argument("--small", action="store_true", help="leave out the thousands of other objects")
     parser.add_argument("--no-confirm", action="store_true")
     arguments = parser.parse_args()
-    app: AsgiApp = bare
-    if arguments.mode == "rules":
+    app: AsgiApp = Bare()
+    beside: Callable[[], Coroutine[Any, Any, None]] = for_ever
+    if arguments.mode != "bare":
         objects = corpus.world(*((0, 1, 0) if arguments.small else ()))
         if arguments.fixtures:
             objects += json.loads(arguments.fixtures.read_text())
-        world = filled_world(objects)
+        informers = filled_informers(objects, reconciling=True)
+        world = CachedWorld(informers)
         app = create_app(world, None if arguments.no_confirm else CacheReader(world))
+        if arguments.mode == "resync":
+            beside = partial(resync, informers, world)
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-    uvloop.run(serve(app, arguments.port, arguments.certs))
+    uvloop.run(serve(app, arguments.port, arguments.certs, beside))
 
 
 if __name__ == "__main__":
