@@ -48,6 +48,11 @@ class LazyGroup(TyperGroup):
         """Return the sub-command that is run (or whose words are completed), imported now."""
         if args and args[0] in COMMANDS:
             return args[0], _load(COMMANDS[args[0]][0]), args[1:]
+        if args and not args[0].startswith("-"):
+            from rules.suggest import did_you_mean  # noqa: PLC0415 - only for a mistake
+
+            hint = did_you_mean(args[0], COMMANDS)
+            ctx.fail(f'there is no command "{args[0]}"' + (f" ({hint})" if hint else ""))
         return super().resolve_command(ctx, args)
 
 

@@ -170,7 +170,7 @@ def _ceiling_words(ceiling: dict[str, Any]) -> str:
     if ceiling["value"] is None:
         return "not known yet"
     words = f"rank {ceiling['value']} ({ceiling['origin']})"
-    if ceiling["asked"] is not None:
+    if ceiling["asked"] not in (None, ceiling["value"]):
         waits = f", waits for {', '.join(ceiling['waitsFor'])}" if ceiling["waitsFor"] else ""
         words += f"; {ceiling['asked']} is asked for{waits}"
     return words
@@ -179,7 +179,12 @@ def _ceiling_words(ceiling: dict[str, Any]) -> str:
 def _telling(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The conditions that say something; those that only repeat another one (Gated, Ready) are left out beside it."""
     own = [entry for entry in conditions if entry["type"] != "Ready" and entry["reason"] != "Gated"]
-    telling = [entry for entry in own if entry["status"] != "True" or entry["message"]]
+    first = {entry["message"]: entry for entry in reversed(own) if entry["message"]}  # the same words are said once
+    telling = [
+        entry
+        for entry in own
+        if (entry["status"] != "True" or entry["message"]) and first.get(entry["message"], entry) is entry
+    ]
     bad = any(entry["status"] != "True" for entry in telling)
     rest = [entry for entry in conditions if entry not in own and entry["status"] != "True"]
     return telling if bad else telling + rest[-1:]
@@ -216,7 +221,7 @@ def _table(shown: dict[str, Any], seen: Snapshot) -> list[Line]:
     for entry, row in zip(shown["adapters"], table[1:], strict=True):
         out.append(row)
         if entry["lastError"]:
-            again = f" (next try in {until(entry['nextRetryTime'], seen)})" if entry["nextRetryTime"] else ""
+            again = f" (next try in {wait})" if (wait := until(entry["nextRetryTime"], seen)) not in ("-", "0s") else ""
             out.append(
                 line("  ", (entry["lastError"], BAD if entry["state"] in ("Failed", "LoadRejected") else WAIT), again)
             )

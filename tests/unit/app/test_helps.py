@@ -54,3 +54,9 @@ def test_the_help_of_all_lists_each_command_with_its_line() -> None:
     said = words(shown(HELPS[0], 200))
     for name, (_, line) in COMMANDS.items():
         assert f"{name} {line}" in said
+
+
+def test_a_command_that_is_not_there_is_told_with_what_was_meant() -> None:
+    done = CliRunner().invoke(cli, ["staus"])
+    assert done.exit_code == 2
+    assert 'there is no command "staus" (did you mean "status"?)' in words(done.output)

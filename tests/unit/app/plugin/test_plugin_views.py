@@ -274,3 +274,16 @@ def test_waiting_for_another_try(
     new.adapter(**now)
     waited = wait_for_retry(new.service, ["sql"], old.service, restage=restage)
     assert (waited.done, waited.failed) == expected
+
+
+def test_the_same_words_are_said_once() -> None:
+    """An invalid adapter is told by two conditions; a ceiling that is asked for and in force is no news."""
+    scene = Scene()
+    for kind in ("ConfigValid", "Adapters"):
+        scene.say(kind, "False", "AdapterConfigInvalid", "spec.adapters[0].name: its rank is too large")
+    scene.adapter(state="Failed", lastError="AdapterRankAboveCeiling: x", nextRetryTime="2024-05-01T11:59:00Z")
+    scene.spec["adapterRuntime"] = {"maxRank": 32}
+    text = as_text(status_lines(scene.snapshot()))
+    assert text.count("its rank is too large") == 1
+    assert "is asked for" not in text
+    assert "next try" not in text
