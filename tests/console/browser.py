@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -21,7 +21,6 @@ ARGUMENTS = (
     "--disable-lcd-text",  # pictures without coloured fringes
     "--no-proxy-server",  # only the loopback interface is asked
 )
-WIDE: ViewportSize = {"width": 1280, "height": 900}
 
 
 def find_chromium() -> str | None:
@@ -49,10 +48,12 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def browsing(
-    browser: Browser, *, scheme: Literal["light", "dark"] = "light", java_script: bool = True
+    browser: Browser, *, scheme: Literal["light", "dark"] = "light", java_script: bool = True, width: int = 1280
 ) -> AsyncIterator[BrowserContext]:
     """Open a window without history around a block."""
-    context = await browser.new_context(color_scheme=scheme, java_script_enabled=java_script, viewport=WIDE)
+    context = await browser.new_context(
+        color_scheme=scheme, java_script_enabled=java_script, viewport={"width": width, "height": 900}
+    )
     try:
         yield context
     finally:
