@@ -1,4 +1,4 @@
-"""The ports of a live server, as the chart sets them up: client certificates, and metrics for tokens that may read.
+"""A live server as the chart sets it up: client certificates, metrics for tokens that may read them, one half alone.
 
 No pod runs: the server is a process with the release's own configuration, service account and rights.
 """
@@ -163,6 +163,7 @@ def test_client_certificates_and_protected_metrics(plane: Plane, release: Helm, 
         assert status == 200
         assert "spec.compatibleWith" in said
 
+        assert plane.get("lease", RELEASE, NAMESPACE) is None, "admission only: nobody leads"
         assert server.health("/metrics") == 404, "the plain port shows none"
         assert server.ask("metrics", "/metrics")[0] == 401
         assert server.ask("metrics", "/metrics", token="made.up.token")[0] == 401
@@ -175,3 +176,22 @@ def test_client_certificates_and_protected_metrics(plane: Plane, release: Helm, 
         log = (tmp_path / "log").read_text()
         for token in (may, may_not, "made.up.token"):
             assert token not in log
+
+
+def test_reconciler_only_takes_what_is_wrong_and_reports_it(plane: Plane, release: Helm, tmp_path: Path) -> None:
+    """No webhook configuration, no certificate, no admission port; the same rules speak in the status."""
+    modes = {"webhooks": {"enabled": False}, "reconciler": {"enabled": True}}
+    with served(plane, release, tmp_path, modes) as server:
+        for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
+            assert plane.get(kind, RELEASE) is None
+        assert "created" in plane.apply(WRONG)
+
+        def reported() -> bool:
+            return "spec.compatibleWith" in str((plane.get("aimartifact", "wrong") or {}).get("status"))
+
+        plane.wait(reported, f"the status says what admission would have: {tmp_path}/log", 60)
+        assert plane.get("lease", RELEASE, NAMESPACE)
+        assert plane.get("secret", SECRET, NAMESPACE) is None
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", server.ports["admission"]), timeout=5)
+    plane.kubectl("delete", "lease", RELEASE, "-n", NAMESPACE)
