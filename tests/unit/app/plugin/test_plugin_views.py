@@ -283,7 +283,7 @@ def test_the_same_words_are_said_once() -> None:
         scene.say(kind, "False", "AdapterConfigInvalid", "spec.adapters[0].name: its rank is too large")
     scene.adapter(state="Failed", lastError="AdapterRankAboveCeiling: x", nextRetryTime="2024-05-01T11:59:00Z")
     scene.spec["adapterRuntime"] = {"maxRank": 32}
-    text = as_text(status_lines(scene.snapshot()))
+    text = as_text(status.lines(scene.snapshot()))
     assert text.count("its rank is too large") == 1
     assert "is asked for" not in text
     assert "next try" not in text
