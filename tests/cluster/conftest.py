@@ -30,6 +30,7 @@ SETTINGS = {
     "reaper_subtree_skew": "1s",
     "scratch_guard": "5s",
     "unload_grace": "20s",
+    "adopt_managed_by": '["another-operator"]',
 } | {
     name: value
     for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())
