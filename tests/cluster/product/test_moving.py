@@ -94,6 +94,11 @@ def env_of(team: Team) -> dict[str, str]:
     return {entry["name"]: entry.get("value", "") for entry in container["env"]}
 
 
+def served_message(team: Team) -> str:
+    """Return what the status says of the InferenceService."""
+    return str(team.condition("svc", "InferenceServiceReady").get("message", ""))
+
+
 def test_a_live_service_of_another_operator_is_taken_over_without_a_restart(team: Team) -> None:
     base_with_their_claims(team)
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a"]))
@@ -105,7 +110,7 @@ def test_a_live_service_of_another_operator_is_taken_over_without_a_restart(team
         annotate(team, kind, name, f"{PAUSED}-")
     team.until_loaded("svc", "a")
     team.until_running("svc")
-    team.until("it to say whose it is", lambda: OTHER in team.condition("svc", "InferenceServiceReady").get("message", ""), 15)
+    team.until("its status to say whose it is", lambda: OTHER in served_message(team))
     team.apply(team.service("svc", ["a", "b"], env=[{"name": "NEW", "value": "1"}]))
     team.until_loaded("svc", "a", "b")
     assert pods(team) == before
