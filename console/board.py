@@ -143,9 +143,14 @@ class Board:
     def changed(self, old: Json | None, new: Json | None) -> None:
         """A service changed; costs next to nothing."""
         obj = new if new is not None else old
-        if obj is not None:
-            self._dirty.add((namespace_of(obj), name_of(obj)))
-            self._changes += 1
+        if obj is None:
+            return
+        key = (namespace_of(obj), name_of(obj))
+        if new is None and key not in self._briefs:  # gone before anybody looked: nothing is kept of it
+            self._dirty.discard(key)
+        else:
+            self._dirty.add(key)
+        self._changes += 1
 
     def touch(self, old: Json | None = None, new: Json | None = None) -> None:
         """Something that services refer to changed."""

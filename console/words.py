@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 LONGEST_TEXT = 400  # characters of one message
 DASH = "\N{EN DASH}"  # where there is nothing to show
 LONGEST_NAME = 253  # source: Kubernetes object names
-_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#\"']*@")
-_QUERY = re.compile(r"(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s?#\"']*)[?#][^\s\"']*")
-# `spec.env[0].value: Invalid value: "…"`: the value of a variable may be a secret, wherever variables are listed.
+_CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,15}://)[^\s/?#\"']*@")
+_QUERY = re.compile(r"(?P<url>[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s?#\"']*)[?#][^\s\"']*")
+# `spec.env[0].value: Invalid value: "…": detail`: a variable's value may be a secret, wherever variables are listed. It
+# is shown as it was written, quotes included, so that all up to the last `":` may belong to it. Names are no secrets.
 _ENV_VALUE = re.compile(
-    r"(?P<path>\b(?:[\w.\[\]-]*\.)?(?:env|containerEnv|engineEnv)(?:\[[^\]]*\]|\.)[^:\s]*: [A-Z][\w ]*: )"
-    r"\"(?:[^\"\\]|\\.)*\""
+    r"(?P<path>(?:\b(?:env|containerEnv)\[[^\]]*\](?!\.name\b)|\bengineEnv\.)[^:\s]*: [A-Z][\w ]*: )\".*\"(?=:)",
+    re.IGNORECASE,
 )
 
 
@@ -26,7 +28,11 @@ def harmless(value: object, longest: int = LONGEST_TEXT) -> str:
 
     Unprintable ones (among them those that turn the direction of writing) become `\N{REPLACEMENT CHARACTER}`.
     """
-    text = str(value)[: 4 * longest]
+    return _harmless(str(value)[: 4 * longest], longest)
+
+
+@lru_cache(maxsize=4096)  # the same messages are shown again and again
+def _harmless(text: str, longest: int) -> str:
     text = " ".join(text.split())
     if not text.isprintable():
         text = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -148,6 +148,9 @@ async def test_nothing_is_worked_out_while_nobody_looks() -> None:
     scene = Scene()
     scene.many(300)
     board = scene.console.board
+    for number in range(1_000):
+        scene.put(service("team-00", f"short-lived-{number}"))
+        scene.informers[AIM_SERVICE].drop(("team-00", f"short-lived-{number}"))
     assert (len(board._dirty), len(board._briefs)) == (300, 0)
     await board.page(Query())
     assert (len(board._dirty), len(board._briefs)) == (0, 300)

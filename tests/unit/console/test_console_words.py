@@ -30,6 +30,18 @@ HARMLESS = {
         'spec.profileOverrides.containerEnv[2].value: Invalid value: "a\\"b": no',
         'spec.profileOverrides.containerEnv[2].value: Invalid value: "…": no',
     ),
+    "a name of a variable stays": (
+        'spec.env[0].name: Forbidden: "PYTHONPATH": is reserved',
+        'spec.env[0].name: Forbidden: "PYTHONPATH": is reserved',
+    ),
+    "quotes inside are part of it": (
+        'spec.env[1]: Invalid value: "a"b": c": no',
+        'spec.env[1]: Invalid value: "…": no',
+    ),
+    "a whole entry goes": (
+        "spec.env[1]: Duplicate value: \"{'name': 'A', 'value': 's3cret'}\": is there twice",
+        'spec.env[1]: Duplicate value: "…": is there twice',
+    ),
     "of a mapping too": ('spec.engineEnv.TOKEN: Forbidden: "x": no', 'spec.engineEnv.TOKEN: Forbidden: "…": no'),
     "other values stay": ('spec.rank: Invalid value: "3": no', 'spec.rank: Invalid value: "3": no'),
     "direction of writing is not turned": ("safe\u202eexe.", "safe\ufffdexe."),
