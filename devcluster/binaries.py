@@ -112,7 +112,10 @@ def cache_dir() -> Path:
     """Return the folder of everything that we keep between runs (AIM_ADAPTERS_CACHE, else below the user's cache)."""
     if chosen := os.environ.get("AIM_ADAPTERS_CACHE"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:  # no HOME, and a user that the system has no name for
+        base = str(Path(tempfile.gettempdir()) / f"cache-{os.getuid()}")
     return Path(base) / "aim-adapters"
 
 
@@ -248,6 +251,7 @@ async def _build(progress: Progress, module: Module, go: Path, position: str) ->
         missing = [p for p in module.programs if p.name not in find_programs(module)]
         if not missing:
             return
+        _sweep(target.parent)
         names = ", ".join(p.name for p in missing)
         with (
             progress.step(f"building {names} (step {position})") as step,
@@ -378,8 +382,21 @@ def _take_over(temporary: Path, folder: Path) -> None:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make a folder of the cache. Raises: StepError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"{folder} is not writable")
+    except OSError as error:
+        seen = f"{type(error).__name__}: {error}; set AIM_ADAPTERS_CACHE to a folder with 2 GB of room"
+        raise StepError("the cache of built programs", f"{folder} can be written", seen) from error
     return folder
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed builds left; the lock is held, so none is at work."""
+    for left in folder.glob(".build-*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _tail(text: str) -> str:

@@ -7,17 +7,21 @@ says what was expected and what was seen; the exit code is then 1. Everything th
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
-from devcluster.front import bring_up, take_down
+from devcluster.folder import Layout
+from devcluster.front import bring_up, plain, take_down
 from devcluster.info import gather
 from devcluster.sample_adapters import GEMMA, SampleAdapter, write_adapter
 
@@ -29,6 +33,7 @@ SAMPLE = REPOSITORY / "config/samples/aim_v1alpha2_lora_adapters.yaml"
 SETTINGS = {"refresh_interval": "5s", "probe_period": "1s", "retry_base": "5s"}
 ADAPTER_LINES = "{range .status.adapters[*]}{.name}: {.state} {.lastError}{'\\n'}{end}"
 PATIENCE = 90.0  # seconds for one step
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy never stands before loopback
 
 SUPPORT_DE = SampleAdapter("acme/support-de", GEMMA, rank=8)  # on the hub
 LEGAL = SampleAdapter("eai-artifacts/adapters/legal-r20", GEMMA, rank=20)  # in S3, put there late
@@ -93,6 +98,14 @@ class Demo:
         raise StepFailedError(f"{what} within {PATIENCE:.0f} s", self._story(seen))
 
     def _story(self, seen: object) -> str:
+        """Return what was seen, and what there is; a cluster that answers nothing more is part of the story."""
+        try:
+            return self._world(seen)
+        except (StepFailedError, subprocess.SubprocessError, ValueError, KeyError) as error:
+            told = error.seen if isinstance(error, StepFailedError) else str(error)
+            return f"{seen!r}\nand the cluster does not answer: {told}"
+
+    def _world(self, seen: object) -> str:
         state = self.run("get", "aimsvc,aimart,isvc,jobs,pods", "-o", "wide", show=False)
         services = json.loads(self.run("get", "aimsvc", "-o", "json", show=False))
         statuses = [json.dumps(item.get("status"), indent=1) for item in services["items"]]
@@ -129,9 +142,9 @@ class Demo:
         if not url:
             return []
         try:
-            with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
+            with _DIRECT.open(f"{url}/v1/models", timeout=5) as answer:
                 return [entry["id"] for entry in json.load(answer)["data"]]
-        except OSError:
+        except (OSError, HTTPException, ValueError, KeyError, TypeError):
             return []
 
     def show_models(self, service: str) -> None:
@@ -335,6 +348,10 @@ def tell(demo: Demo) -> int:
         except StepFailedError as error:
             _print(f"\nFAILED\n  expected: {error.expected}\n  seen: {error.seen}")
             return 1
+        except Exception as error:
+            wanted = (chapter.__doc__ or chapter.__name__).splitlines()[0]
+            _print(f"\nFAILED\n  expected: {wanted}\n  seen: {type(error).__name__}: {error}")
+            return 1
     return 0
 
 
@@ -344,18 +361,47 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, default=Path(".aim-dev/demo"), help="the cluster's folder")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running and say what to try")
     options = parser.parse_args(arguments)
+    plain(sys.stdout)
+    folder = options.dir.resolve()
+    try:
+        with _alone(folder):
+            return _run(folder, keep=options.keep)
+    except BlockingIOError:
+        _print(f"another demo is being told in {folder}: wait for its end, or choose another folder with --dir")
+    except OSError as error:
+        _print(f"FAILED\n  expected: {folder} can be made and written\n  seen: {type(error).__name__}: {error}")
+    return 1
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second demo from throwing this one's world away. Raises: BlockingIOError, OSError."""
+    run = Layout(folder).run  # what --fresh leaves
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / "demo.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _run(folder: Path, *, keep: bool) -> int:
+    """Return the exit code; an interrupt stops what was started, too."""
     begun = time.monotonic()
-    code = bring_up(options.dir, SETTINGS, fresh=True, bare=False)
+    code = bring_up(folder, SETTINGS, fresh=True, bare=False)
     if code != 0:
         return code
     try:
-        code = tell(Demo(gather(options.dir)))
+        code = tell(Demo(gather(folder)))
+    except KeyboardInterrupt:
+        _print("\ninterrupted: stopping what was started")
+        code, keep = 130, False
     finally:
-        if not options.keep:
-            take_down(options.dir)
-    _print(f"\n{'Done' if code == 0 else 'Failed'} in {time.monotonic() - begun:.0f} s.")
-    if options.keep:
-        _suggest(options.dir)
+        if not keep:
+            take_down(folder)
+    _print(
+        f"\n{'Done' if code == 0 else 'Failed' if code == 1 else 'Interrupted'} in {time.monotonic() - begun:.0f} s."
+    )
+    if keep:
+        _suggest(folder)
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -25,12 +26,33 @@ _OTHER_UP_S = 300.0  # how long `up` waits for another `up` in the same folder
 
 def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool, out: TextIO | None = None) -> int:
     """Start the cluster in the folder, print progress until it is ready; return the exit code."""
-    out = out or sys.stdout
+    out = out or plain(sys.stdout)
     layout = Layout(folder.resolve())
+    try:
+        return _bring_up(layout, settings, fresh=fresh, bare=bare, out=out)
+    except KeyboardInterrupt:
+        out.write("interrupted\n")
+        return 130
+    except (OSError, subprocess.CalledProcessError) as error:
+        log = str(layout.logs / "supervisor.log") if isinstance(error, subprocess.CalledProcessError) else ""
+        told = f"{type(error).__name__}: {error}"
+        out.write(f"{StepError('start', f'{layout.root} can be made and written', told, log)}\n")
+        return 1
+
+
+def plain(out: TextIO) -> TextIO:
+    """Return the stream, made to write a question mark for what its encoding does not know, and not to fail."""
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(errors="replace")
+    return out
+
+
+def _bring_up(layout: Layout, settings: dict[str, str], *, fresh: bool, bare: bool, out: TextIO) -> int:
+    """Start it. Raises: OSError, CalledProcessError, KeyboardInterrupt."""
     layout.root.mkdir(parents=True, exist_ok=True)
     if fresh and is_running(layout):
         out.write(f"stopping the cluster in {layout.root}\n")
-        if (code := take_down(folder, out=out)) != 0:
+        if (code := take_down(layout.root, out=out)) != 0:
             return code
     try:
         lock = hold(layout)
@@ -41,13 +63,17 @@ def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool,
         if fresh:
             empty(layout)
     except ValueError as error:
+        os.close(lock)
         out.write(f"{error}\n")
         return 1
+    except BaseException:
+        os.close(lock)
+        raise
     options = Options(str(layout.root), settings, control_plane_only=bare)
     ours, theirs = socket.socketpair()
     with ours:
-        _start_guard(layout, options, theirs, lock)
         try:
+            _start_guard(layout, options, theirs, lock)
             return _listen(ours, layout, out)
         except KeyboardInterrupt:
             out.write("interrupted: stopping what was started\n")
@@ -74,19 +100,30 @@ def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: 
     """Start guard and supervisor in a session of their own; they alone hold socket and lock afterwards."""
     line, held = theirs.fileno(), lock
     supervisor = (sys.executable, "-m", "devcluster.cluster", str(line), options.to_json())
-    layout.logs.mkdir(parents=True, exist_ok=True)
-    with (layout.logs / "supervisor.log").open("ab") as log:
-        subprocess.run(
-            (sys.executable, "-m", "devcluster.guard", "--detach", "--pass-fds", f"{line},{held}", "--", *supervisor),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(line, held),
-            start_new_session=True,
-            check=True,
-        )
-    theirs.close()
-    os.close(lock)
+    try:
+        layout.logs.mkdir(parents=True, exist_ok=True)
+        with (layout.logs / "supervisor.log").open("ab") as log:
+            subprocess.run(
+                (
+                    sys.executable,
+                    "-m",
+                    "devcluster.guard",
+                    "--detach",
+                    "--pass-fds",
+                    f"{line},{held}",
+                    "--",
+                    *supervisor,
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(line, held),
+                start_new_session=True,
+                check=True,
+            )
+    finally:  # a start that failed or was interrupted must not hold the folder either
+        theirs.close()
+        os.close(lock)
 
 
 def _listen(ours: socket.socket, layout: Layout, out: TextIO) -> int:
@@ -128,7 +165,7 @@ def _already(layout: Layout, out: TextIO) -> int:
 
 def take_down(folder: Path, *, out: TextIO | None = None) -> int:
     """Stop the folder's cluster and wait until nothing of it runs; return the exit code."""
-    out = out or sys.stdout
+    out = out or plain(sys.stdout)
     layout = Layout(folder.resolve())
     if not is_running(layout):
         layout.state.unlink(missing_ok=True)

@@ -84,9 +84,14 @@ def reserve(folder: Path, *, preferred: int | None = None, lock_dir: Path | None
     Raises: NoRangeError.
     """
     lock_dir = lock_dir or default_lock_dir()
-    _make_shared_dir(lock_dir)
     owner = str(folder.resolve())
-    with _mutex(lock_dir):
+    with contextlib.ExitStack() as stack:
+        try:
+            _make_shared_dir(lock_dir)
+            stack.enter_context(_mutex(lock_dir))
+        except OSError as error:
+            told = f"{type(error).__name__}: {error}"
+            raise NoRangeError(f"{lock_dir} cannot be used ({told}): set AIM_DEV_RANGES_DIR to a folder") from error
         candidates = [preferred] if preferred is not None else _in_order(lock_dir, owner)
         for index in candidates:
             held = _try_hold(lock_dir / f"{index}.lock", owner, index)
