@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,14 @@ from api.kinds import (
     INFERENCE_SERVICE,
     PERSISTENT_VOLUME_CLAIM,
 )
-from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.names import (
+    ANNOTATION_RESTAGE,
+    ANNOTATION_RETRY_STAGING,
+    ANNOTATION_TAKE_OVER,
+    LABEL_MANAGED_BY,
+    ROLE_STAGING,
+    ROLE_SUBTREE_SYNC,
+)
 from api.view import name_of, text, uid_of
 from reconcile.decision import Decision
 from reconcile.service.cache import cache_origin
@@ -299,6 +307,31 @@ def test_a_deleted_inference_service_comes_back() -> None:
     life.settle()
     assert life.isvc is not None
     assert life.status["status"] == "Running"
+
+
+def test_a_server_of_another_operator_is_left_as_it_is_until_its_service_says_take_over() -> None:
+    life = served("dynamic", "a")
+    theirs = life.isvc
+    assert theirs is not None
+    theirs["metadata"]["labels"][LABEL_MANAGED_BY] = "another"
+    theirs["spec"]["predictor"]["containers"][0]["env"].append({"name": "THEIRS", "value": "1"})
+    life.store._store(INFERENCE_SERVICE, theirs)
+    life.settle()
+    before, pods = copy.deepcopy(life.isvc), pods_of(life)
+    life.adapter("b")
+    life.edit(adapters=["a", "b"], env=[{"name": "NEW", "value": "1"}])
+    life.settle()
+    assert life.isvc == before
+    assert pods_of(life) == pods
+    assert (life.status["status"], life.state("b")) == ("Running", "Loaded")
+    assert '"another" made the InferenceService' in life.message("InferenceServiceReady")
+    life.store.annotate(AIM_SERVICE, "chat", ANNOTATION_TAKE_OVER, "true")
+    life.settle()
+    assert life.isvc is not None
+    env = [entry["name"] for entry in life.isvc["spec"]["predictor"]["containers"][0]["env"]]
+    assert ("NEW" in env, "THEIRS" in env) == (True, False)
+    assert life.isvc["metadata"]["labels"][LABEL_MANAGED_BY] == "another", "a label would roll the pods once more"
+    assert life.message("InferenceServiceReady") == ""
 
 
 def test_overridden_sources_are_cached_by_a_profile_of_the_services_own() -> None:
