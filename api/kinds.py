@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 AIM_GROUP = "aim.eai.amd.com"
 
@@ -37,7 +38,7 @@ class Kind:
             parts += ["namespaces", namespace]
         parts.append(self.plural)
         if name is not None:
-            parts.append(name)
+            parts.append(quote(name, safe=":"))
         if subresource is not None:
             parts.append(subresource)
         return "/".join(parts)

@@ -142,7 +142,13 @@ class Client:
     # Reads
 
     async def get(self, kind: Kind, namespace: str | None, name: str, *, within: float | None = None) -> Json:
-        """Return one object. Raises: NotFound, and the others of `reconcile.errors`."""
+        """Return one object. Raises: NotFound, and the others of `reconcile.errors`.
+
+        What cannot be a name is not asked for: `../../team-b/x`, written by a user, would lead to another namespace.
+        Source: k8s.io/apimachinery `path.IsValidPathSegmentName`.
+        """
+        if not all(map(_is_segment, (name, namespace or "default"))):
+            raise NotFound(404, "NotFound", f"no object can be called {name!r}")
         path = kind.path(namespace, name)
         parsed: Json = orjson.loads(await self._send(_Call("GET", "get", kind.plural, path, self._seconds(within))))
         return parsed
@@ -463,6 +469,10 @@ class Client:
         if self._credentials.proxy:
             options["proxy"] = self._credentials.proxy
         return options
+
+
+def _is_segment(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "%" not in name
 
 
 class _Sessions:

@@ -26,6 +26,7 @@ from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_RUNTIME_CONFIG,
     AIM_KINDS,
+    AIM_RUNTIME_CONFIG,
     AIM_SERVICE,
     CONFIG_MAP,
     INFERENCE_SERVICE,
@@ -40,6 +41,8 @@ from devcluster.node.resolve import expand
 from disk.cli import run_sync
 from disk.layout import Layout, UnsafeNameError
 from disk.sources.guard import is_refused
+from reconcile.auth import plain_credentials
+from reconcile.client import Client
 from reconcile.controllers import Tools, parse_progress
 from reconcile.informers import _INDEXES, OURS, make_informers
 from reconcile.jobs import literally
@@ -52,6 +55,7 @@ from rules.resolve import Missing, lookup, resolve_runtime_config
 from rules.service import see_service
 from rules.validate import judge_stored, validate
 from rules.world import KIND_BY_NAME, SnapshotWorld
+from tests.unit.reconcile.engine.fake_api import FakeApi, serve
 from tests.unit.reconcile.model.life import Life
 from tests.unit.reconcile.service.scene import BASE, KEY, STAGED, SYNCED, observe
 
@@ -626,3 +630,18 @@ def test_a_specification_has_no_default_that_a_tenant_could_leave_open() -> None
     """Where a Job writes is always said by us: none of these arguments may be missing."""
     required = {name for name, info in StageSpec.model_fields.items() if info.is_required()}
     assert required >= {"namespace", "service_uid", "artifact_uid", "path", "stage_key", "source_uri"}
+
+
+TRAVERSALS = [f"../../{OTHER}/aimruntimeconfigs/default", "..", ".", "", "a/b", "%2e%2e", "%2e%2e%2f", "a/../../x"]
+
+
+@pytest.mark.parametrize("name", TRAVERSALS)
+async def test_no_name_leads_a_live_read_elsewhere(name: str) -> None:
+    """A refusal that rests on an object is confirmed by reading it, under the name that the tenant wrote."""
+    api = FakeApi()
+    async with serve(api) as server, Client(plain_credentials(server)) as client:
+        assert await client.find(AIM_RUNTIME_CONFIG, NAMESPACE, name) is None
+        assert api.requests == []
+        assert await client.find(AIM_RUNTIME_CONFIG, NAMESPACE, "a?limit=1#b c") is None
+        ((_, path),) = api.requests
+    assert path == f"/apis/aim.eai.amd.com/v1alpha1/namespaces/{NAMESPACE}/aimruntimeconfigs/a%3Flimit%3D1%23b%20c"
