@@ -7,12 +7,15 @@ namespace enforces the Pod Security level `restricted`, so that every Job and mo
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from devcluster.base_models import BASE_MODELS
 from devcluster.info import gather
@@ -22,6 +25,7 @@ from tests.chart.conftest import (
     NAMESPACE,
     PATIENCE,
     RELEASE,
+    ROOT,
     Helm,
     Json,
     Plane,
@@ -255,6 +259,47 @@ def test_secrets_are_asked_for_by_name_only(worked: list[Json]) -> None:
         if reference.get("resource") == "secrets":
             assert reference["namespace"] == NAMESPACE
             assert event["verb"] == "create" or reference["name"] == f"{RELEASE}-webhook-tls"
+
+
+ALWAYS = {  # of every replica, whatever happened
+    "aim_adapters_certificate_expiry_timestamp_seconds",
+    "aim_adapters_admission_seconds_count",
+    "aim_adapters_cache_objects",
+}
+LEADS = {  # of the one that leads, after this module's working life
+    "aim_adapters_leader",
+    "aim_adapters_adapters",
+    "aim_adapters_job_outcomes_total",
+    "aim_adapters_queue_latency_seconds_count",
+    "aim_adapters_reconcile_seconds_count",
+    "aim_adapters_staged_bytes_total",
+    "aim_adapters_time_to_staged_seconds_count",
+}
+SOME = {"aim_adapters_admission_reviews_total", "aim_adapters_admission_rule_total"}  # of whichever was asked
+
+
+def test_the_metrics_tell_of_that_life(plane: Plane, worked: list[Json]) -> None:
+    """What operators ask for has samples above zero on live servers, and what they show is documented."""
+    pages = [scrape(f"http://{pod['status']['podIP']}:8080/metrics") for pod in pods(plane)]
+    assert len(pages) == 2
+    for page in pages:
+        assert {name for name in ALWAYS if page.get(name, 0) <= 0} == set()
+    (leading,) = [page for page in pages if page["aim_adapters_leader"] == 1]
+    assert {name for name in LEADS if leading.get(name, 0) <= 0} == set()
+    assert {name for name in SOME if not any(page.get(name, 0) > 0 for page in pages)} == set()
+    documented = set(re.findall(r"^\| `(aim_adapters_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    for name in {name for page in pages for name in page if name.startswith("aim_adapters_")}:
+        assert name in documented or re.sub(r"_(bucket|count|sum)$", "", name) in documented
+
+
+def scrape(url: str) -> dict[str, float]:
+    """Return the sum of each metric's samples."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    found: dict[str, float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
 
 
 # -- upgrade and drain ----------------------------------------------------------------------------------------------
