@@ -291,3 +291,12 @@ def owner_name(obj: Json, kind: Kind) -> str | None:
         if dig(reference, "kind") == kind.kind and str(dig(reference, "apiVersion")).startswith(kind.group):
             return text(reference, "name")
     return None
+
+
+def templates_of(informers: Mapping[Kind, Informer], model: Json) -> list[Json]:
+    """Return the templates of a model: of its namespace, or of all namespaces and the cluster for a cluster model."""
+    namespace, name = namespace_of(model), name_of(model)
+    if namespace:
+        return list(informers[AIM_SERVICE_TEMPLATE].by_index("model", f"{namespace}/{name}"))
+    known = (template for kind in TEMPLATE_KINDS for template in informers[kind].items())
+    return [template for template in known if text(template, "spec", "modelName") == name]

@@ -22,7 +22,7 @@ from reconcile.cache import Key
 from reconcile.caches.decide import Observed, decide
 from reconcile.controllers import Keys, Tools, keys
 from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import MODEL_KINDS, word
+from reconcile.informers import MODEL_KINDS, templates_of, word
 from rules.resolve import Resolved, lookup, resolve_runtime_config
 
 
@@ -46,7 +46,8 @@ class CacheController:
         return (
             Watch(informers[self._kind], keys_of_both(lambda cache: keys([cache]))),
             Watch(informers[AIM_ARTIFACT], keys_of_both(self._by_artifact)),
-            *(Watch(informers[kind], keys_of_both(self._by_origin)) for kind in (*self._origins, *self._models)),
+            *(Watch(informers[kind], keys_of_both(self._by_origin)) for kind in self._origins),
+            *(Watch(informers[kind], keys_of_both(self._by_model)) for kind in self._models),
         )
 
     def _by_origin(self, origin: Json) -> Keys:
@@ -54,6 +55,13 @@ class CacheController:
         if namespace_of(origin):
             return keys(informer.by_index("origin", word(origin, name_of(origin))))
         return keys(informer.by_index("any-origin", name_of(origin)))
+
+    def _by_model(self, model: Json) -> Keys:
+        """Caches for the model, and for templates that have its sources."""
+        found = list(self._by_origin(model))
+        for template in templates_of(self._tools.informers, model):
+            found += self._by_origin(template)
+        return dict.fromkeys(found)
 
     def _by_artifact(self, artifact: Json) -> Keys:
         """Caches that hold the artifact, and those that miss one of its source (they wait for a successor)."""

@@ -8,16 +8,9 @@ from datetime import timedelta
 from api.accelerators import node_matches, node_selector_terms
 from api.kinds import (
     AIM_ARTIFACT,
-    AIM_CLUSTER_MODEL,
-    AIM_CLUSTER_PROFILE,
-    AIM_CLUSTER_RUNTIME_CONFIG,
-    AIM_CLUSTER_SERVICE_TEMPLATE,
-    AIM_MODEL,
     AIM_PROFILE,
     AIM_PROFILE_CACHE,
-    AIM_RUNTIME_CONFIG,
     AIM_SERVICE,
-    AIM_SERVICE_TEMPLATE,
     AIM_TEMPLATE_CACHE,
     CONFIG_MAP,
     DEPLOYMENT,
@@ -52,7 +45,17 @@ from reconcile.cache import Key
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, url_host
 from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import LABEL_ISVC, isvc_of, owner_name, word
+from reconcile.informers import (
+    CONFIG_KINDS,
+    LABEL_ISVC,
+    MODEL_KINDS,
+    PROFILE_KINDS,
+    TEMPLATE_KINDS,
+    isvc_of,
+    owner_name,
+    templates_of,
+    word,
+)
 from reconcile.objects import parse_timestamp
 from reconcile.poll import Poller, Question
 from reconcile.service.adapters import ServerPod
@@ -97,14 +100,48 @@ class ServiceController:
             Watch(informers[AIM_PROFILE_CACHE], keys_of_both(self._by_cache)),
             Watch(informers[AIM_TEMPLATE_CACHE], keys_of_both(self._by_cache)),
         ]
-        for index, kinds in (
-            ("profile", (AIM_PROFILE, AIM_CLUSTER_PROFILE)),
-            ("runtime-config", (AIM_RUNTIME_CONFIG, AIM_CLUSTER_RUNTIME_CONFIG)),
-            ("model", (AIM_MODEL, AIM_CLUSTER_MODEL)),
-            ("template", (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)),
-        ):
-            watched += [Watch(informers[kind], keys_of_both(self._by_name(index))) for kind in kinds]
+        watched += [Watch(informers[kind], keys_of_both(self._by_profile)) for kind in PROFILE_KINDS]
+        watched += [Watch(informers[kind], keys_of_both(self._by_config)) for kind in CONFIG_KINDS]
+        watched += [Watch(informers[kind], keys_of_both(self._by_model)) for kind in MODEL_KINDS]
+        watched += [Watch(informers[kind], keys_of_both(self._by_template)) for kind in TEMPLATE_KINDS]
         return tuple(watched)
+
+    def _by_profile(self, profile: Json) -> Keys:
+        """Services that name the profile, and the one whose own overlay of another it is."""
+        return [*self._by_name("profile")(profile), *owner_key(AIM_SERVICE)(profile)]
+
+    def _by_config(self, config: Json) -> Keys:
+        """Services that use the RuntimeConfig, and those that declare an adapter which names it for its Jobs."""
+        found = list(self._by_name("runtime-config")(config))
+        namespace, name = namespace_of(config), name_of(config)
+        index, wanted = ("runtime-config", f"{namespace}/{name}") if namespace else ("any-runtime-config", name)
+        for artifact in self._tools.informers[AIM_ARTIFACT].by_index(index, wanted):
+            if text(artifact, "spec", "runtimeConfigName"):
+                found += keys(self._services("adapter", word(artifact, name_of(artifact))))
+        return dict.fromkeys(found)
+
+    def _by_model(self, model: Json) -> Keys:
+        """Services that name the model, its image, or only a template of it."""
+        found = [*self._by_name("model")(model), *keys(self._services("image", text(model, "spec", "image") or ""))]
+        for template in templates_of(self._tools.informers, model):
+            found += self._by_name("template")(template)
+        return dict.fromkeys(found)
+
+    def _by_template(self, template: Json) -> Keys:
+        """Services that name the template, and those that choose among the templates of its model."""
+        found = list(self._by_name("template")(template))
+        namespace, name = namespace_of(template), text(template, "spec", "modelName")
+        if name is None:
+            return found
+        found += keys(
+            self._services("model", f"{namespace}/{name}") if namespace else self._services("any-model", name)
+        )
+        models = [
+            model for kind in MODEL_KINDS for model in self._tools.informers[kind].items() if name_of(model) == name
+        ]
+        for image in sorted({image for model in models if (image := text(model, "spec", "image"))}):
+            found += keys(self._services("image", image))
+        return dict.fromkeys(found)
 
     def _by_name(self, index: str) -> Callable[[Json], Keys]:
         """Services that name an object of this kind: of its namespace, or of all for a cluster kind."""

@@ -74,7 +74,7 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
     if not disk.claim_uid:
         return Condition("Adapters", "False", "ParentLacksAdapterDisk", _joined(no_disk(seen), kept))
     if not disk.ready:
-        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", _joined(provisioning(disk), kept))
+        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", _joined(provisioning(seen, disk), kept))
     words = [describe(adapters.entries), kept]
     if not disk.synced:
         words.append("the directory on the disk is being brought to the declared set")
@@ -120,10 +120,10 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
     if verdict.get("status") == "True" and serving > 0:
         trouble = f"{crash[0]}: {crash[1]}" if crash else ""
         return Condition(SERVED, "True", SERVED, _joined(note, trouble, _made_by(seen)))
+    if serving == 0 and (crash is None or crash[0] == "Unschedulable") and (pool := _empty_pool(seen, plan)):
+        return Condition(SERVED, "False", "NoMatchingNode", pool)
     if crash is not None and (serving == 0 or crash[0] != "Unschedulable"):
         return Condition(SERVED, "False", *crash)
-    if serving == 0 and (pool := _empty_pool(seen, plan)):
-        return Condition(SERVED, "False", "NoMatchingNode", pool)
     if verdict.get("status") == "True":
         reason = "RollingOut" if note else "Starting"
         words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"

@@ -89,7 +89,7 @@ def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gat
     if not disk.claim_uid:
         return Gate("ParentLacksAdapterDisk", no_disk(seen))
     if not disk.ready:
-        return Gate("AdapterSubtreeProvisioning", provisioning(disk))
+        return Gate("AdapterSubtreeProvisioning", provisioning(seen, disk))
     if adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
         return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.staging)}")
     if seen.ceiling.value is None:
@@ -122,10 +122,11 @@ def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
     return f'{words} until claim "{disk.claim}" holds all adapters' + (f" ({missing} there)" if missing else "")
 
 
-def provisioning(disk: Disk) -> str:
-    """Say that the service's directory is being made, and what stands in the way."""
+def provisioning(seen: Observed, disk: Disk) -> str:
+    """Say that the service's directory is being made, and what stands in the way: with the disk, or with the Job."""
+    problem = storage_problem(seen.base) or disk.problem
     words = "the service's directory on the adapter disk is being created"
-    return f"{words}: {disk.problem}" if disk.problem else words
+    return f"{words}: {problem}" if problem else words
 
 
 # -- what is mounted ------------------------------------------------------------------------------------------------
