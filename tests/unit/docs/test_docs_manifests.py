@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from api.kinds import AIM_GROUP
 from app.chart import render as render_chart
 from app.lint.files import read
 from app.lint.judge import NOT_THERE, Collected, FilesWorld, judge
 from app.lint.schema import check_shape
+from app.main import cli
 from devcluster.content import cluster_profile, runtime_config
 from rules.validate import validate
 from rules.world import KIND_BY_NAME, SnapshotWorld, address
@@ -153,6 +155,17 @@ def test_examples_are_right(folder: Path) -> None:
     found = [finding for finding in judge(collected, world) if finding.reason not in allowed]
     assert not found
     assert collected.manifests
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_examples_lead_to_a_server(folder: Path) -> None:
+    """The controllers' own decisions, played through: each service of an example gets its InferenceService."""
+    done = CliRunner().invoke(cli, ["render", "-f", str(folder)])
+    assert done.exit_code == 0, done.output
+    made = [obj["kind"] for obj in yaml.safe_load_all(done.stdout) if obj]
+    files = sorted(folder.glob("*.yaml"))
+    wanted = [obj for file in files for obj in yaml.safe_load_all(file.read_text()) if obj["kind"] == "AIMService"]
+    assert made.count("InferenceService") == len(wanted) > 0
 
 
 def test_each_example_is_listed() -> None:
