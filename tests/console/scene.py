@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -207,11 +208,17 @@ class Scene:
             self.put(_one_of_many(namespace, number))
 
     @asynccontextmanager
-    async def served(self, port: int = 0) -> AsyncIterator[str]:
-        """Serve it on the loopback interface; gives the address of the page."""
+    async def served(self, port: int = 0, *, send_buffer: int | None = None) -> AsyncIterator[str]:
+        """Serve it on the loopback interface; gives the address of the page.
+
+        Args: `send_buffer`: bytes that the kernel takes for a reader who does not read.
+        """
         app = with_console(health_app([]), self.console)
         bounds = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
-        server = LoopServer("health", app, bind("127.0.0.1", port), bounds)
+        listener = bind("127.0.0.1", port)
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        server = LoopServer("health", app, listener, bounds)
         async with serving(server):
             try:
                 yield f"http://127.0.0.1:{server.address[1]}/console"

@@ -33,7 +33,7 @@ def some_service(dice: random.Random, name: str) -> dict[str, Any]:
 async def test_step_by_step_equals_all_at_once() -> None:
     dice = random.Random(7)
     scene = Scene()
-    for step in range(200):
+    for step in range(120):
         name = f"s{dice.randrange(40)}"
         one = some_service(dice, name)
         if dice.random() < 0.3:

@@ -58,7 +58,7 @@ class Api:
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not fact():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
 

@@ -21,7 +21,7 @@ QUICK = Limits(period=0.02, heartbeat=0.3, send=0.5, recheck=0.1)
 
 
 def client(**headers: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(trust_env=False, timeout=10, headers=headers)
+    return httpx.AsyncClient(trust_env=False, timeout=30, headers=headers)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -207,7 +207,7 @@ async def test_a_stream_ends_when_its_token_does(monkeypatch: pytest.MonkeyPatch
     async with (
         scene.served() as url,
         client(**bearer("good-token")) as http,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         http.stream("GET", f"{url}/stream") as answer,
     ):
         heard = events(answer)
@@ -230,7 +230,7 @@ async def test_a_stream_sends_what_changes_and_nothing_else() -> None:
     scene = Scene(limits=QUICK)
     scene.base()
     scene.put(*(service("team-a", f"gemma-{number}", adapter("x")) for number in range(5)))
-    async with scene.served() as url, client() as http, asyncio.timeout(10):
+    async with scene.served() as url, client() as http, asyncio.timeout(30):
         stamp = (await http.get(url)).text.partition('data-stamp="')[2].partition('"')[0]
         async with http.stream("GET", f"{url}/stream?stamp={stamp}") as answer:
             assert answer.headers["content-type"] == "text/event-stream"
@@ -252,7 +252,7 @@ async def test_a_stream_sends_what_changes_and_nothing_else() -> None:
 
 async def test_streams_are_limited_and_given_back() -> None:
     scene = Scene(limits=Limits(streams=2, period=0.02))
-    async with scene.served() as url, client() as http, asyncio.timeout(10):
+    async with scene.served() as url, client() as http, asyncio.timeout(30):
         async with http.stream("GET", f"{url}/stream") as one, http.stream("GET", f"{url}/stream") as two:
             await anext(events(one))
             await anext(events(two))
@@ -272,7 +272,7 @@ def _failing(turn: int) -> Callable[[dict[str, Any]], None]:
 async def test_a_reader_that_does_not_read_is_cut_and_holds_up_nobody() -> None:
     scene = Scene(limits=QUICK)
     scene.put(*(service("team-a", f"gemma-{number:03d}") for number in range(100)))
-    async with scene.served() as url, client() as http, asyncio.timeout(20):
+    async with scene.served(send_buffer=8192) as url, client() as http, asyncio.timeout(60):
         host, port = url.split("/")[2].split(":")
         with socket.socket() as lazy:
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -297,7 +297,7 @@ async def test_a_reader_that_does_not_read_is_cut_and_holds_up_nobody() -> None:
 
 async def test_streams_end_with_the_process() -> None:
     scene = Scene(limits=QUICK)
-    async with scene.served() as url, client() as http, asyncio.timeout(5):
+    async with scene.served() as url, client() as http, asyncio.timeout(30):
         async with http.stream("GET", f"{url}/stream") as answer:
             heard = events(answer)
             await anext(heard)

@@ -41,7 +41,7 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
     api.put("aimservices", "team-a", "gemma", spec=one["spec"], status=one["status"])
     api.put("events", "team-a", "e1", reason="AdapterLoaded", message="told by another replica", type="Normal")
     stop = Stop()
-    async with serve(api) as server, asyncio.timeout(20):
+    async with serve(api) as server, asyncio.timeout(60):
         (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(server=server))
         given = {"kubeconfig": str(tmp_path / "kubeconfig"), "namespace": "ns", "bind_address": "127.0.0.1"}
         given |= {"health_port": "0", "drain": "200ms", "admission": False, "console": console}
@@ -50,7 +50,7 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
         task = asyncio.create_task(app.serve.serve(load_settings(given, environ={})[0], stop))
         await until(lambda: bool(made) and all(one.started for one in made[0]._servers))
         url = f"http://127.0.0.1:{made[0]._servers[0].address[1]}/console"
-        async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
             if not console:
                 assert (await http.get(url)).status_code == 404
             else:
