@@ -30,6 +30,7 @@ from certs.serve import ServingCertificate
 from reconcile.auth import NoCredentials
 from reconcile.cache import Key
 from reconcile.client import Client
+from reconcile.courtesy import Courtesy
 from reconcile.engine import AlwaysLeading, Engine
 from reconcile.events import EventRecorder
 from reconcile.informer import Informer
@@ -120,12 +121,14 @@ class _Process:
         writer = client.guarded(self._lease) if self._lease is not None else client
         self._recorder = EventRecorder(writer, instance=identity, default_namespace=settings.own_namespace())
         self._wiring: Wiring = wire(Parts(settings, client, writer, self._recorder, self._wake))
+        self._admission: LoopServer | None = None
         self._engine = Engine(
             self._wiring.controllers if settings.reconciler else [],
             [*self._wiring.informers, *self._wiring.admission_informers],
             self._lease if self._lease is not None else AlwaysLeading(),
             workers=settings.workers,
             drain=settings.shutdown_grace - settings.drain,
+            courtesy=Courtesy(lambda: self._admission.answered if self._admission is not None else 0),
         )
         clients = settings.client_ca_file.read_bytes() if settings.client_ca_file else None
         self._certificate = ServingCertificate(client_authorities=clients)

@@ -1,7 +1,8 @@
 """Runs controllers: changes become keys, keys become passes, failures become backoff.
 
 Informers run always: they feed admission too. Passes run only while the lease is held. One pass over a key is never
-concurrent with another pass over it, and between passes the event loop is free for admission.
+concurrent with another pass over it, and between passes the event loop is free for admission: while reviews come in,
+passes are spaced out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 from reconcile import metrics
 from reconcile.cache import Json, Key, key_of
+from reconcile.courtesy import Courtesy
 from reconcile.errors import Terminal, Transient
 from reconcile.informer import Informer
 from reconcile.queue import LARGEST_BACKOFF, WorkQueue
@@ -27,6 +29,7 @@ KeyFunction = Callable[[Json | None, Json | None], Iterable[Key]]
 
 DEFAULT_WORKERS = 8
 TERMINAL_BACKOFF = 600.0  # seconds after an error that trying again does not mend: a net, should nothing change
+GATHER = timedelta(seconds=0.1)  # changes that come in bursts (a Job, its pod, their states) make one pass together
 REPEAT_LOG_SECONDS = 600.0  # the same problem is logged in full again after so long
 MAX_KNOWN_PROBLEMS = 256
 
@@ -131,6 +134,7 @@ class Engine:
     Args:
         workers: passes in flight per controller; passes mostly wait for the API server.
         drain: how long passes in flight may go on when the engine is stopped, before they are cancelled.
+        courtesy: says when a pass may begin.
     """
 
     def __init__(
@@ -141,7 +145,9 @@ class Engine:
         *,
         workers: int = DEFAULT_WORKERS,
         drain: timedelta = timedelta(seconds=10),
+        courtesy: Courtesy | None = None,
     ) -> None:
+        self._courtesy = courtesy or Courtesy()
         self._controllers = list(controllers)
         self._informers = _unique([*informers, *(watch.informer for c in controllers for watch in c.watches)])
         self._leadership = leadership
@@ -236,6 +242,7 @@ class Engine:
         while not pool.draining:
             key = await pool.idle_while(queue.get())
             try:
+                await self._courtesy.turn()
                 await self._pass(controller, queue, key)
             finally:
                 queue.done(key)
@@ -278,10 +285,14 @@ class Engine:
             queue = self._queues.get(name)
             if queue is None:
                 return  # all keys are taken when leadership begins
-            low = informer.listing
+            now = informer.listing or (informer.kind == own_kind and _edited(old, new))
             for key in watch.keys(old, new):
-                if informer.writer != (own_kind, key):  # else this very pass wrote it and has looked at it since
-                    queue.add(key, low=low)
+                if informer.writer == (own_kind, key):
+                    continue  # this very pass wrote it and has looked at it since
+                if now:
+                    queue.add(key, low=informer.listing)
+                else:
+                    queue.add_after(key, GATHER)
 
         return on_change
 
@@ -333,6 +344,17 @@ class _Pool:
 
 def _about(controller: Controller, key: Key, **more: object) -> dict[str, object]:
     return {"controller": controller.name, "ns": key[0], "object": key[1], **more}
+
+
+def _edited(old: Json | None, new: Json | None) -> bool:
+    """Whether somebody made, deleted or edited the object: more than its status is new."""
+    if old is None or new is None:
+        return True
+    before, after = old["metadata"], new["metadata"]
+    return any(before.get(field) != after.get(field) for field in _EDITED_FIELDS)
+
+
+_EDITED_FIELDS = ("uid", "generation", "annotations", "labels", "deletionTimestamp")
 
 
 def _unique(informers: Iterable[Informer]) -> list[Informer]:

@@ -209,8 +209,9 @@ def rss_mib(pid: int) -> float:
 
 
 async def measure(target: Target, trust: ssl.SSLContext, corpus: list[Case], options: Any) -> dict[str, float]:
-    """Measure one target once: steady, then saturated."""
+    """Measure one target once: steady (after some reviews that do not count), then saturated."""
     row: dict[str, float] = {}
+    await steady(target, trust, corpus, _SETTLE_SECONDS, options.rate)
     for name, run in (
         ("steady", steady(target, trust, corpus, options.seconds, options.rate)),
         ("full", saturate(target, trust, corpus, options.seconds, options.connections)),

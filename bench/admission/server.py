@@ -25,6 +25,7 @@ from api.view import Json, name_of, namespace_of
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from bench.admission import corpus
 from reconcile.cache import Key
+from reconcile.courtesy import Courtesy
 from reconcile.engine import AlwaysLeading, Engine
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, make_informers
@@ -128,7 +129,7 @@ def filled_informers(objects: Iterable[Json], *, reconciling: bool = False) -> d
     return informers
 
 
-async def resync(informers: dict[Kind, Informer], world: CachedWorld) -> None:
+async def resync(informers: dict[Kind, Informer], world: CachedWorld, server: LoopServer) -> None:
     """Go over all services for ever; the rate of passes is written to standard error, a line a second."""
     client = EchoClient()
     client.informers = informers
@@ -146,7 +147,7 @@ async def resync(informers: dict[Kind, Informer], world: CachedWorld) -> None:
         wake=wake,
         selected=["service"],
     )
-    engine = Engine(reconciler.controllers, [], AlwaysLeading())
+    engine = Engine(reconciler.controllers, [], AlwaysLeading(), courtesy=Courtesy(lambda: server.answered))
     async with asyncio.TaskGroup() as group:
         group.create_task(engine.run_controllers())
         group.create_task(_again_and_again(engine, informers[AIM_SERVICE], client))
@@ -181,16 +182,19 @@ def context(certs: Path) -> ssl.SSLContext:
     return made
 
 
-async def serve(app: AsgiApp, port: int, certs: Path, beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def serve(app: AsgiApp, port: int, certs: Path, beside: Beside) -> None:
     """Serve until the process is told to end; `beside` runs in the same loop."""
     server = LoopServer("admission", app, bind("127.0.0.1", port), Bounds(), tls=context(certs))
     async with serving(server):
         sys.stdout.write(f"{server.address[1]}\n")
         sys.stdout.flush()
-        await beside()
+        await beside(server)
 
 
-async def for_ever() -> None:
+Beside = Callable[[LoopServer], Coroutine[Any, Any, None]]
+
+
+async def for_ever(_: LoopServer) -> None:
     """Do nothing until cancelled."""
     await asyncio.Event().wait()
 
@@ -206,7 +210,7 @@ def main() -> None:
     parser.add_argument("--no-confirm", action="store_true")
     arguments = parser.parse_args()
     app: AsgiApp = Bare()
-    beside: Callable[[], Coroutine[Any, Any, None]] = for_ever
+    beside: Beside = for_ever
     if arguments.mode != "bare":
         objects = corpus.world(*((0, 1, 0) if arguments.small else ()))
         if arguments.fixtures:
