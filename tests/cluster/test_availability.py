@@ -119,7 +119,7 @@ class Town:
         env = {e["name"]: e.get("value", "") for e in isvc["spec"]["predictor"]["containers"][0]["env"]}
         return [] if env.get("EDITED", "") == value else [f"{name}: EDITED is {env.get('EDITED')}, not {value}"]
 
-    async def settled(self, seconds: float = 90) -> float:
+    async def settled(self, seconds: float = 180) -> float:
         """Wait until nothing is pending; returns after how many seconds."""
         begun = time.monotonic()
         while pending := await self.pending():
