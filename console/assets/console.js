@@ -124,16 +124,16 @@
     const pause = Math.min(LONGEST_PAUSE, 2 ** (failures - 1));
     if (failures === 1) tell("", "Connecting again");
     else tell("lost", "Connection lost. This page shows what was true at " + since + ". It is tried again by itself.");
-    if (failures > 1 && (await signedOut())) {
-      location.reload();
+    if (failures > 1 && (await turnedAway())) {
+      location.reload(); // the server says why
       return;
     }
     clearTimeout(timer);
     timer = setTimeout(connect, pause * 1000);
   }
-  async function signedOut() {
+  async function turnedAway() {
     try {
-      return (await fetch("console", { method: "HEAD", cache: "no-store" })).status === 401;
+      return [401, 403].includes((await fetch("console", { method: "HEAD", cache: "no-store" })).status);
     } catch {
       return false;
     }

@@ -10,6 +10,7 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
+from console.routes import Limits
 from tests.console import pictures
 from tests.console.browser import browsing, chromium, find_chromium, open_page
 from tests.console.scene import MIB, Scene, adapter, service
@@ -135,8 +136,12 @@ async def test_without_javascript(browser: Browser) -> None:
         await expect(page.locator("#filter input")).to_have_value("gemma-0005")
 
 
+async def _refuse(token: str) -> int:
+    return 401
+
+
 async def test_signing_in(browser: Browser) -> None:
-    scene = Scene(console_access="token")
+    scene = Scene(console_access="token", limits=Limits(recheck=0.5))
     scene.put(service("team-a", "gemma", adapter("x")))
     async with scene.served() as address, browsing(browser) as context:
         page = await open_page(context, address, live=False)
@@ -148,6 +153,10 @@ async def test_signing_in(browser: Browser) -> None:
         await expect(page.locator("#live-words")).to_have_text("Live")
         await expect(page.locator("tbody.service")).to_have_count(1)
         assert await page.evaluate("() => document.cookie") == ""
+        check, scene.console._check = scene.console._check, _refuse  # the token ends while its page is open
+        await expect(page.get_by_label("Bearer token")).to_be_visible()
+        scene.console._check = check
+        await page.goto(address)
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_label("Bearer token")).to_be_visible()
 
