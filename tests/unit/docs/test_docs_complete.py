@@ -89,7 +89,7 @@ AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAva
 """
 _SAID_BY_OTHERS = """
 AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
-PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
+NotFound PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
 """  # turned into words of ours, or harmless
 _VALUES_AND_NAMES = """
 AdapterWiring AdaptersDecision BearerToken CacheOrigin DeleteOptions IfNotPresent NoSchedule OnRootMismatch
