@@ -12,6 +12,7 @@ import fcntl
 import json
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from devcluster.folder import Layout
 from devcluster.front import bring_up, plain, take_down
@@ -68,6 +71,7 @@ class Demo:
         """Run kubectl and show it with its output. With `refused` it must fail."""
         done = subprocess.run(
             [self.info["kubectl"], "--kubeconfig", self.info["kubeconfig"], *words],
+            cwd=REPOSITORY,  # the paths that are shown are relative to it
             input=stdin,
             capture_output=True,
             text=True,
@@ -76,7 +80,7 @@ class Demo:
         )
         output = done.stdout + done.stderr
         if show:
-            _print(f"$ kubectl {' '.join(_quoted(word) for word in words)}")
+            _print(f"$ kubectl {' '.join(_quoted(word) for word in words)}{_heredoc(stdin)}")
             _print("".join(f"  {line}\n" for line in output.splitlines()), end="")
         if (done.returncode != 0) != refused:
             raise StepFailedError("kubectl to be refused" if refused else "kubectl to succeed", output or "no output")
@@ -331,6 +335,14 @@ def _manifest(api_version: str, kind: str, name: str, spec: Json) -> str:
     return json.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
+def _heredoc(manifest: str | None) -> str:
+    """Return what a shell would read behind `-f -`: the manifest as people write it."""
+    if manifest is None:
+        return ""
+    text = yaml.safe_dump(json.loads(manifest), sort_keys=False)
+    return f" <<'EOF'\n{textwrap.indent(text, '    ')}  EOF"
+
+
 def _quoted(word: str) -> str:
     return f"'{word}'" if any(char in word for char in ' {}[]|"') else word
 
@@ -386,6 +398,8 @@ def _alone(folder: Path) -> Iterator[None]:
 def _run(folder: Path, *, keep: bool) -> int:
     """Return the exit code; an interrupt stops what was started, too."""
     begun = time.monotonic()
+    _print(f"A cluster of its own is started in {folder} (logs: aim-adapters dev logs NAME --dir {folder}).")
+    _print("The very first run builds its programs, which takes some minutes; then it takes about a minute in all.\n")
     code = bring_up(folder, SETTINGS, fresh=True, bare=False)
     if code != 0:
         return code

@@ -158,7 +158,7 @@ class Kube:
             except httpx.HTTPError as error:
                 if method == "GET" and attempt == 0:
                     continue
-                raise KubeError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}") from error
+                raise KubeError(0, "Unreachable", f"{method} {path}: {str(error) or type(error).__name__}") from error
             if answer.status_code == 429 and not last:
                 await asyncio.sleep(min(_retry_after(answer), 5.0) + random.random() * 0.1)  # noqa: S311 (jitter)
                 continue
@@ -295,7 +295,7 @@ class Kube:
                         if line:
                             yield _event(line)
         except httpx.HTTPError as error:
-            raise KubeError(0, "Unreachable", f"WATCH {path}: {error or type(error).__name__}") from error
+            raise KubeError(0, "Unreachable", f"WATCH {path}: {str(error) or type(error).__name__}") from error
 
 
 def cluster_ca(path: str | Path) -> bytes:

@@ -220,7 +220,8 @@ class Startup:
         async def probe() -> str | None:
             return None if self._ready_file(name).exists() else tail(self.layout.log_of(name), 1) or "no word yet"
 
-        await self._wait(name, probe, expected=expected, timeout_s=_PART_S, log_hint=str(self.layout.log_of(name)))
+        step = f"the {name} stand-in"
+        await self._wait(step, probe, expected=expected, timeout_s=_PART_S, log_hint=str(self.layout.log_of(name)))
 
     async def _start_python(
         self, name: str, module: str, *arguments: str, env: dict[str, str] | None = None, grace_s: float = 5.0

@@ -169,6 +169,14 @@ def test_a_failed_wait_tells_what_there_is_even_when_nothing_answers(tmp_path: P
     assert "does not answer" in told
 
 
+def test_what_is_applied_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    told = demo.Demo({"kubectl": "/bin/true", "kubeconfig": "none"})
+    told.run("apply", "-f", "-", stdin=demo._service("chat", ["support-de"]))
+    said = capsys.readouterr().out
+    assert said.startswith("$ kubectl apply -f - <<'EOF'\n    apiVersion: aim.eai.amd.com/v1alpha2\n")
+    assert "      - name: support-de\n        kind: AIMArtifact\n" in said
+
+
 def test_a_proxy_in_the_environment_does_not_stand_before_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     class Models(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
