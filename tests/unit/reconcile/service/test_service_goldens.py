@@ -153,6 +153,43 @@ def test_inference_service(name: str) -> None:
     assert kserve.plan(isvc).deployment["spec"]["template"]["spec"]["containers"][0]["name"] == "kserve-container"
 
 
+POOLS = [
+    (model, count, partitioning)
+    for model in ("MI300X", "MI325X", "MI355X")
+    for count in (1, 2, 4, 8)
+    for partitioning in (None, "unpartitioned", "cpx-nps4")
+]
+
+
+def test_every_pool_and_size_on_both_pipelines() -> None:
+    """What follows from accelerator, count and partition mode: the resources, the pool's labels, the toleration."""
+    table = {}
+    for model, count, partitioning in POOLS:
+        spec = {"acceleratorModel": model, "acceleratorCount": count, "acceleratorPartitioningMode": partitioning}
+        (isvc,) = rendered(decide(observe({"spec": {}}, profile(**spec))), INFERENCE_SERVICE)
+        table[f"{model} x {count} {partitioning or '-'}"] = shape = _shape(isvc)
+        if partitioning is None:
+            template = TEMPLATE | {"spec": TEMPLATE["spec"] | {"hardware": {"gpu": {"model": model, "count": count}}}}
+            service = {"spec": {"profile": None, "model": {"name": "qwen3-8b"}}}
+            (other,) = rendered(decide(observe(service, template)), INFERENCE_SERVICE)
+            assert _shape(other) == shape
+    check_golden("inference_service", "pools", table)
+
+
+def _shape(isvc: Any) -> dict[str, Any]:
+    predictor = isvc["spec"]["predictor"]
+    affinity = predictor["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms = [
+        " and ".join(" ".join([word["key"], *word.get("values", ())]) for word in term["matchExpressions"])
+        for term in affinity["nodeSelectorTerms"]
+    ]
+    resources = {
+        part: " ".join(f"{key}={value}" for key, value in sorted(values.items()))
+        for part, values in predictor["containers"][0]["resources"].items()
+    }
+    return {"any of": terms, "tolerations": predictor["tolerations"], **resources}
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_same_again_is_no_write(name: str) -> None:
     service, world, settings = SHAPES[name]

@@ -1,0 +1,178 @@
+"""What somebody tries who has not read the manual: each attempt ends well, or says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tests.cluster.product.team import IMAGE, ON_DISK, TINY, Team
+
+Json = dict[str, Any]
+PAUSED = "aim.eai.amd.com/reconciliation-paused"
+
+
+def _patch_status(team: Team, kind: str, name: str, patch: Any, how: str = "merge") -> None:
+    argv = ("patch", kind, name, "-n", team.namespace, "--subresource=status", f"--type={how}", "-p", json.dumps(patch))
+    team.cluster.kubectl(*argv)
+
+
+def _model(team: Team, name: str, **spec: Any) -> Json:
+    body = {"sourceUri": f"hf://{TINY.model_id}", "modelId": TINY.model_id, "size": "16Mi"} | spec
+    metadata = {"name": name, "namespace": team.namespace}
+    return {"apiVersion": "aim.eai.amd.com/v1alpha1", "kind": "AIMArtifact", "metadata": metadata, "spec": body}
+
+
+def _profile(team: Team, name: str, **spec: Any) -> Json:
+    body = {
+        "aimId": "acme/tiny",
+        "modelId": TINY.model_id,
+        "image": IMAGE,
+        "features": ["adapters"],
+        "acceleratorModel": "MI300X",
+        "acceleratorCount": 1,
+        "modelSources": [{"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}],
+    } | spec
+    metadata = {"name": name, "namespace": team.namespace}
+    return {"apiVersion": "aim.eai.amd.com/v1alpha2", "kind": "AIMProfile", "metadata": metadata, "spec": body}
+
+
+def _fetched(team: Team) -> int:
+    """How often weights of this namespace's adapters were asked for."""
+    asked = (json.dumps(request) for request in team.requests("hub"))
+    return sum(1 for request in asked if ".safetensors" in request and team.namespace in request)
+
+
+def test_own_base_and_cache_are_adopted(team: Team) -> None:
+    """A model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
+    cache = {
+        "apiVersion": "aim.eai.amd.com/v1alpha2",
+        "kind": "AIMProfileCache",
+        "metadata": {"name": "mine", "namespace": team.namespace},
+        "spec": {"profileName": "tiny-mi300x", "profileScope": "Cluster", "requiresAdapterDisk": True},
+    }
+    team.apply(_model(team, "my-base"), cache, team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until_loaded("svc", "a")
+    bases = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"].get("type") != "adapter"]
+    assert [base["metadata"]["name"] for base in bases] == ["my-base"]
+    assert "adapterDisk" not in bases[0]["spec"]  # nobody writes a user's spec
+    assert [c["metadata"]["name"] for c in team.cluster.items("aimprofilecaches", team.namespace)] == ["mine"]
+    assert team.status("svc")["cache"]["profileCacheRef"]["name"] == "mine"
+
+
+def test_a_paused_service_is_left_as_it_is(team: Team) -> None:
+    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until_loaded("svc", "a")
+    team.cluster.kubectl("annotate", "aimsvc", "svc", "-n", team.namespace, f"{PAUSED}=true")
+    before, pods = team.isvc("svc")["metadata"]["generation"], team.running("svc")
+    generation = team.status("svc")["observedGeneration"]
+    team.apply(team.service("svc", [], replicas=2))
+    time.sleep(3)
+    assert team.isvc("svc")["metadata"]["generation"] == before
+    assert team.running("svc") == pods
+    assert team.entry("svc", "a")["state"] == "Loaded"
+    assert team.status("svc")["observedGeneration"] == generation  # what was not handled is not called so
+    team.cluster.kubectl("annotate", "aimsvc", "svc", "-n", team.namespace, f"{PAUSED}-")
+    team.until("the edits to be followed", lambda: team.status("svc").get("runtime", {}).get("replicas") == "2/2")
+    team.until("a to leave", lambda: not team.entry("svc", "a"))
+
+
+def test_a_status_that_somebody_edits_is_put_right(team: Team) -> None:
+    """An entry taken away, then lies about all of it; a wholly lost status is the business of another test."""
+    team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a", "b"]))
+    team.until_loaded("svc", "a", "b")
+    pods = team.running("svc")
+    asked = _fetched(team)
+    _patch_status(team, "aimsvc", "svc", {"status": {"adapters": [team.entry("svc", "b")], "adapterMaxRank": None}})
+    team.until_loaded("svc", "a", "b")
+    team.until("the ceiling to be told", lambda: team.status("svc").get("adapterMaxRank") == 32)
+    lies = {"conditions": None, "status": "Failed", "adapterSubtreeSyncKey": None, "observedGeneration": 1}
+    _patch_status(team, "aimsvc", "svc", {"status": lies})
+    team.until_running("svc")
+    team.until_loaded("svc", "a", "b")
+    assert team.running("svc") == pods
+    assert _fetched(team) == asked
+
+
+def test_a_pool_that_no_node_offers_is_named_with_its_labels(team: Team) -> None:
+    team.apply(_profile(team, "rare", acceleratorModel="MI355X"), team.service("svc", profile={"name": "rare"}))
+
+    def told() -> Json | None:
+        found = team.condition("svc", "InferenceServiceReady")
+        return found if found.get("reason") in ("NoMatchingNode", "Unschedulable") else None
+
+    found: Json = team.until("the empty pool to be told", told)
+    assert "MI355X" in found["message"] or "node" in found["message"]
+    team.until("the labels", lambda: "aim-accelerator.MI355X" in json.dumps(team.status("svc")["conditions"]))
+    profile = team.get("aimprofile", "rare")["status"]
+    assert (profile["status"], profile["matchingNodes"]) == ("NotAvailable", 0)
+
+
+def test_no_template_and_several_are_told_apart(team: Team) -> None:
+    source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
+    first, template = team.model_and_template()
+    second = {**template, "metadata": {**template["metadata"], "name": "tiny-2"}}
+    bare = {**first, "metadata": {**first["metadata"], "name": "bare"}, "spec": {"image": IMAGE}}
+    team.pipeline = "template"
+    several, none = team.service("several"), team.service("none")
+    none["spec"]["model"] = {"name": "bare"}
+    team.apply(first, template, second, bare, several, none)
+    team.until("several", lambda: team.condition("several", "CacheReady").get("reason") == "TemplateAmbiguous")
+    team.until("none", lambda: team.condition("none", "CacheReady").get("reason") == "TemplateNotFound")
+    assert "tiny, tiny-2" in team.condition("several", "Ready")["message"]
+    assert source["modelId"] not in team.condition("none", "Ready")["message"]
+    team.delete("aimservicetemplate", "tiny-2")
+    team.until_running("several")
+
+
+def test_a_class_that_cannot_be_shared_is_reported(team: Team) -> None:
+    disk = {"size": "1Gi", "storageClassName": "aim-dev-rwo"}
+    team.apply(_model(team, "base", adapterDisk=disk), team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until("the class to be told", lambda: "aim-dev-rwo" in team.condition("svc", "Adapters").get("message", ""))
+    artifact = {c["type"]: c for c in team.get("aimartifact", "base")["status"]["conditions"]}
+    assert artifact["AdapterDiskReady"]["status"] == "False"
+    assert "ReadWriteMany" in artifact["AdapterDiskReady"]["message"]
+
+
+def test_a_base_deleted_under_a_server_and_the_status_stays_true(team: Team) -> None:
+    """The pods serve from the disk of the old base until all is on the new one; the status says so all the while."""
+    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until_loaded("svc", "a")
+    (old,) = team.pods("svc")
+    (base,) = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"].get("type") != "adapter"]
+    team.cluster.kubectl("delete", "aimartifact", base["metadata"]["name"], "-n", team.namespace, "--wait=false")
+    seen: set[str] = set()
+
+    def replaced() -> bool:
+        entry, models = team.entry("svc", "a"), team.models("svc")
+        pods = [pod["metadata"]["uid"] for pod in team.pods("svc")]
+        if pods == [old["metadata"]["uid"]] and "a" in models:
+            seen.add(entry.get("state", "none"))
+        return bool(pods) and old["metadata"]["uid"] not in pods
+
+    team.until("the pod to be replaced", replaced, timeout=150)
+    assert seen <= {"Loaded", *ON_DISK}, seen
+    team.until_loaded("svc", "a")
+    team.until_running("svc")
+    team.until("the old claims to go", lambda: len(team.cluster.items("pvc", team.namespace)) == 2)
+
+
+def test_a_disk_deleted_under_a_server_comes_back_whole(team: Team) -> None:
+    """Kubernetes keeps a claim that is mounted; when its last pod has gone a new one is filled again."""
+    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until_loaded("svc", "a")
+    claim = team.status("svc")["adapterDiskPersistentVolumeClaim"]
+    uid = team.get("pvc", claim)["metadata"]["uid"]
+    team.cluster.kubectl("delete", "pvc", claim, "-n", team.namespace, "--wait=false")
+    time.sleep(2)
+    assert team.entry("svc", "a")["state"] == "Loaded"  # it is served
+    assert team.condition("svc", "Ready")["status"] == "True"
+    team.until("the deletion to be told", lambda: "being deleted" in team.condition("svc", "Adapters")["message"])
+    team.cluster.kubectl("delete", "pods", "--all", "-n", team.namespace, "--wait=true", "--grace-period=1", timeout=90)
+
+    def anew() -> bool:
+        return (team.get("pvc", claim).get("metadata") or {}).get("uid") not in (None, uid)
+
+    team.until("a new claim", anew, timeout=120)
+    team.until_loaded("svc", "a")
+    team.until_running("svc")
