@@ -129,7 +129,7 @@ app.kubernetes.io/part-of: aim-adapters
 {{- if and .Values.namespaces .Values.webhooks.excludedNamespaces -}}
 {{- fail "webhooks.excludedNamespaces: with `namespaces` only those are judged; leave one of the two empty" -}}
 {{- end -}}
-{{- if and .Values.webhooks.enabled (eq .Values.certificates.mode "provided") (not .Values.certificates.caBundle) -}}
+{{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (eq .Values.certificates.mode "provided") (not .Values.certificates.caBundle) -}}
 {{- fail "certificates.caBundle: needed with certificates.mode provided (--set-file certificates.caBundle=ca.crt)" -}}
 {{- end -}}
 {{- if eq .Values.certificates.mode "cert-manager" -}}

@@ -25,7 +25,10 @@ CASES: dict[str, Json] = {
             },
         }
     },
-    "provided": {"certificates": {"mode": "provided", "secretName": "our-pair", "caBundle": AUTHORITY}},
+    "provided": {
+        "certificates": {"mode": "provided", "secretName": "our-pair", "caBundle": AUTHORITY},
+        "metrics": {"protected": True, "serviceMonitor": {"enabled": True}},
+    },
     "pod-monitor": {"metrics": {"service": False, "podMonitor": {"enabled": True, "interval": "15s"}}},
     "everything": {
         "fullnameOverride": "adapters",
