@@ -126,9 +126,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clock, and leave nothing of the connection to the garbage collector, which rarely comes."""
         self._stop_patience()
         super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment] # it leads back here; uvicorn too begins with none
         CONNECTIONS.labels(self.server_name).set(len(self.connections))
 
     def data_received(self, data: bytes) -> None:

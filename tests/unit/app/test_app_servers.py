@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -216,6 +218,36 @@ async def test_requests_in_one_breath_are_answered_in_order() -> None:
         assert await answers(reader, 1) == [b"4"]
         assert await ended(reader, 3) < 2
         writer.close()
+
+
+@pytest.mark.parametrize("body", [b"now", b"later"])
+async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What OpenSSL keeps for a connection is large, and a collection of the oldest generation is rare."""
+    made: list[weakref.ref[object]] = []
+    plain = servers_module.BoundedProtocol.connection_made
+
+    def remembered(self: servers_module.BoundedProtocol, transport: asyncio.BaseTransport) -> None:
+        made.append(weakref.ref(self))
+        plain(self, transport)
+
+    monkeypatch.setattr(servers_module.BoundedProtocol, "connection_made", remembered)
+    async with running(AtOnceApp(), Bounds(), certificate().context) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                reader, writer = await open_to(server, tls=True)
+                await exchange(reader, writer, body)
+                writer.transport.abort()
+            async with asyncio.timeout(5):
+                while server.server_state.connections:  # noqa: ASYNC110 - the server sets no event
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert [ref() for ref in made] == [None] * 3
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("more", [b"Expect: 100-continue\r\n", b"Connection: close\r\n"])
