@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.settings_sources import DevClusterSource, EnvironSource, FileSource, Sources
-from reconcile.settings import ReconcileSettings
+from reconcile.settings import CONTROLLERS, ReconcileSettings
 
 ENV_PREFIX = "AIMA_"
 _SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", default=())
@@ -362,6 +362,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
         """Check what no single setting shows."""
+        if unknown := [name for name in self.controllers if name not in (*CONTROLLERS, "*")]:
+            raise ValueError(f'no controller is called "{unknown[0]}": there are {", ".join(CONTROLLERS)}')
         if not (self.admission or self.reconciler):
             raise ValueError("admission and reconciler are both off: nothing would run")
         if self.lease_renew_period + self.lease_write_margin >= self.lease_duration:

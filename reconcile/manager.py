@@ -31,21 +31,10 @@ from reconcile.models.controller import ModelController
 from reconcile.poll import Poller
 from reconcile.profiles.controller import ProfileController
 from reconcile.service.controller import ServiceController
-from reconcile.settings import ReconcileSettings
+from reconcile.settings import CONTROLLERS, ReconcileSettings
 from reconcile.shell import Recorder, Shell
 
-CONTROLLERS = (
-    "service",
-    "artifact",
-    "profile-cache",
-    "template-cache",
-    "profile",
-    "cluster-profile",
-    "model",
-    "cluster-model",
-    "template",
-    "cluster-template",
-)
+__all__ = ["CONTROLLERS", "Reconciler", "make_reconciler"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+CONTROLLERS = (
+    "service",
+    "artifact",
+    "profile-cache",
+    "template-cache",
+    "profile",
+    "cluster-profile",
+    "model",
+    "cluster-model",
+    "template",
+    "cluster-template",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ReconcileSettings:

@@ -81,13 +81,16 @@ def test_lists_come_from_text_and_from_yaml(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("namespaces: [a, b]\n")
     assert load_settings(config=tmp_path / "s.yaml", environ={})[0].namespaces == ("a", "b")
     assert load_settings(environ={"AIMA_NAMESPACES": " a, b ,"})[0].namespaces == ("a", "b")
-    assert load_settings(environ={"AIMA_CONTROLLERS": '["a"]'})[0].controllers == ('["a"]',), "never read as JSON"
+    with pytest.raises(SettingsError, match=r'"\["a"\]"'):  # never read as JSON
+        load_settings(environ={"AIMA_CONTROLLERS": '["a"]'})
+    assert load_settings(environ={"AIMA_CONTROLLERS": "service,artifact"})[0].controllers == ("service", "artifact")
 
 
 cli = typer.Typer()
 add_serve(cli)
 
 BAD = {
+    "no controller": ({"controllers": "services"}, 'no controller is called "services": there are service, artifact, '),
     "no number": ({"workers": "many"}, '--workers (from flag --workers): "many": input should be a valid integer'),
     "too small": ({"workers": "0"}, '--workers (from flag --workers): "0": input should be greater than or equal to 1'),
     "no duration": ({"drain": "soon"}, '"soon": is no duration (write 30s, 15m, 1h30m, or a number of seconds)'),
