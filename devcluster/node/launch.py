@@ -400,8 +400,12 @@ def new_namespaces(spec: dict[str, Any]) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
+    # no text file: its codec may have to be imported, and in a new user namespace that may not be permitted any more
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def new_root(spec: dict[str, Any]) -> None:

@@ -269,6 +269,12 @@ async def _read_all(descriptor: int) -> bytes:
         transport.close()
 
 
+def last_words(output: bytes) -> str:
+    """Return the last line of what a program said: of a traceback the one that names the error."""
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1].strip()[-300:] if lines else "no word"
+
+
 async def choose_mode(root: Path, wanted: str = "auto") -> tuple[str, str]:
     """Return (mode, notice): the best isolation that this machine allows; the notice says what is missing, or "".
 
@@ -293,7 +299,7 @@ async def choose_mode(root: Path, wanted: str = "auto") -> tuple[str, str]:
         _, words = await trial.communicate()
         if trial.returncode == 0:
             return mode, ""
-        reasons.append(f"{mode}: {words.decode(errors='replace').strip()[-300:]}")
+        reasons.append(f"{mode}: {last_words(words)}")
     if wanted not in {"auto", "none"}:
         raise ValueError(f'isolation "{wanted}" does not work on this machine: {reasons[0]}')
     return "none", (

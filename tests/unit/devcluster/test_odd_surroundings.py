@@ -16,6 +16,7 @@ import pytest
 
 from devcluster import binaries, demo, front
 from devcluster.folder import Layout, hold, is_running
+from devcluster.node.process import last_words
 from devcluster.progress import StepError
 from devcluster.ranges import NoRangeError, reserve
 
@@ -208,3 +209,17 @@ def test_no_module_needs_a_home_or_a_locale() -> None:
         [sys.executable, "-m", "devcluster.cli", "--help"], env=environment, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (b"", "no word"),
+        (b"Traceback (most recent call last):\n  File x\nLookupError: unknown\n\n", "LookupError: unknown"),
+        (b"\xff\n", "\ufffd"),
+        (b"x" * 1000, "x" * 300),
+    ],
+)
+def test_a_notice_is_one_line(output: bytes, words: str) -> None:
+    """What the node cannot do on this machine is told on one line, with the reason alone."""
+    assert last_words(output) == words
