@@ -100,8 +100,13 @@ class Following:
         """The picture: all services, and below them adapters that are on their way or in trouble."""
         _, table = overview(list(self.services.values()))
         moving = [
-            [f"  {name_of(service)}", str(dig(entry, "name")), str(dig(entry, "state")), _progress(entry)]
-            for service in sorted(self.services.values(), key=name_of)
+            [
+                f"  {namespace_of(service)}/{name_of(service)}",
+                str(dig(entry, "name")),
+                str(dig(entry, "state")),
+                _progress(entry),
+            ]
+            for service in sorted(self.services.values(), key=lambda one: (namespace_of(one), name_of(one)))
             for entry in items(service, "status", "adapters")
             if dig(entry, "state") != "Loaded"
         ]
@@ -178,6 +183,6 @@ async def _draw(following: Following, watching: asyncio.Task[None]) -> None:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while not watching.done():
                 pieces = [piece for row in following.lines() for piece in (*row, ("\n", ""))]
-                live.update(Text.assemble(*pieces), refresh=True)
+                live.update(Text.assemble(*pieces, no_wrap=True, overflow="ellipsis"), refresh=True)
                 await asyncio.sleep(_REDRAW)
     await watching  # it ended by itself: show why
