@@ -157,6 +157,7 @@ def test_following_keeps_a_picture() -> None:
     following.take(spoilt().service)
     text = as_text(following.lines())
     assert "SourceUnauthorized" in text
+    assert "  team/chat   sql" in text
     following.take(spoilt().service, gone=True)
     assert following.services == {}
     assert following.changes[-1] == "team/chat deleted"
