@@ -11,33 +11,56 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from disk.failures import DiskFailure
 from disk.fs import Fs
 
+STALLED_SECONDS = 600.0  # far longer than a writer hashes what it found, or waits between its attempts
+_LOOK_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _MOST_REOPENINGS = 100
 
 
 @contextlib.contextmanager
-def hold(fs: Fs, path: Path, *, wait_seconds: float) -> Iterator[None]:
+def hold(
+    fs: Fs, path: Path, *, wait_seconds: float, sign_of_life: Callable[[], object] | None = None
+) -> Iterator[None]:
     """Hold an exclusive lock; it ends with the process that holds it, however that ends.
 
+    Some network file systems remember the lock of a machine that is gone. Where the work can stand a second writer
+    the caller gives `sign_of_life`: while it stays equal for STALLED_SECONDS the holder is taken for dead, and the
+    caller goes on without the lock.
     Raises: DiskFailure DiskBusy when another one holds it for `wait_seconds`; OSError.
     """
-    if (fd := try_lock(fs, path)) is None:
-        deadline = time.monotonic() + wait_seconds
-        while (fd := try_lock(fs, path)) is None:
-            if time.monotonic() >= deadline:
-                raise DiskFailure("DiskBusy", f"another Job has held {path.name} for {wait_seconds:.0f} seconds")
-            time.sleep(_POLL_SECONDS)
+    fd = try_lock(fs, path)
+    if fd is None:
+        fd = _wait(fs, path, wait_seconds, sign_of_life)
     try:
         yield
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
+
+
+def _wait(fs: Fs, path: Path, wait_seconds: float, sign_of_life: Callable[[], object] | None) -> int | None:
+    """Return the lock's descriptor, None when its holder shows no sign of life any more. Raises: as `hold`."""
+    began = alive = looked = time.monotonic()
+    sign = sign_of_life() if sign_of_life is not None else None
+    while (fd := try_lock(fs, path)) is None:
+        now = time.monotonic()
+        if now - began >= wait_seconds:
+            raise DiskFailure("DiskBusy", f"another Job has held {path.name} for {wait_seconds:.0f} seconds")
+        if sign_of_life is not None and now - looked >= _LOOK_SECONDS:
+            looked = now
+            if (seen := sign_of_life()) != sign:
+                sign, alive = seen, now
+            elif now - alive >= STALLED_SECONDS:
+                return None
+        time.sleep(_POLL_SECONDS)
+    return fd
 
 
 def try_lock(fs: Fs, path: Path) -> int | None:

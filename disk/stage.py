@@ -20,13 +20,13 @@ from disk.layout import Layout, scratch_name
 from disk.locks import hold
 from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing, judge_rank
 from disk.progress import Meter
-from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, now, save, unverified
+from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, newest_change, now, save, unverified
 from disk.sources.base import Listing, RemoteFile, Source
 from disk.store import find_content, find_stored, keep_young, link_out, put
 from disk.weights import as_failure, inspect_adapter, read_config
 
 _LOCK_SECONDS = 120.0  # a sync holds the lock for a few renames
-_DOWNLOAD_LOCK_SECONDS = 2 * 3600.0  # the Job's own deadline ends it earlier
+_DOWNLOAD_LOCK_SECONDS = 2 * 3600.0 - 120.0  # shortly before the Job's deadline, which could not say why
 _SMALL_BYTES = 1024 * 1024  # below that another round trip costs more than the bytes
 _MOST_REAPED = 3  # times that a content may vanish from the store between finding and linking it
 
@@ -144,7 +144,9 @@ def _bring(stager: Stager, source: Source, listing: Listing) -> Entry:
     if (entry := _stored(stager, listing)) is not None:
         return entry
     layout = stager.layout
-    with hold(stager.fs, layout.download_lock(listing.key), wait_seconds=_DOWNLOAD_LOCK_SECONDS):
+    lock, folder = layout.download_lock(listing.key), layout.download(listing.key)
+    sign_of_life = lambda: newest_change(folder)  # noqa: E731 - two writers of one download write the same bytes
+    with hold(stager.fs, lock, wait_seconds=_DOWNLOAD_LOCK_SECONDS, sign_of_life=sign_of_life):
         if (entry := _stored(stager, listing)) is not None:  # another one brought it while we waited
             return entry
         files = _download(stager, source, listing)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import disk.locks as disk_locks
 import disk.records as disk_records
 import disk.stage as disk_stage
 import disk.sync as disk_sync
@@ -164,6 +165,34 @@ def test_two_stagers_download_once(disk: Path) -> None:
         thread.join(20)
     assert len(source.opened) == len(A)
     assert look(disk / "u1", {"a": [A]}) == look(disk / "u2", {"a": [A]}) == {"a": A}
+
+
+def test_a_lock_of_a_machine_that_is_gone_is_not_waited_for(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may remember it: while its download grows the holder lives, when it stops it is dead."""
+    monkeypatch.setattr(disk_locks, "STALLED_SECONDS", 0.4)
+    monkeypatch.setattr(disk_locks, "_LOOK_SECONDS", 0.05)
+    source = MemorySource(A)
+    key = source.list_files().key
+    dead = disk_locks.try_lock(Fs(), Layout(disk).download_lock(key))
+    assert dead is not None
+    part = Layout(disk).download(key) / "part" / "x"
+    part.parent.mkdir(parents=True)
+    began = time.monotonic()
+
+    def grow() -> None:
+        while time.monotonic() - began < 1.0:
+            part.write_bytes(b"x")
+            time.sleep(0.05)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        assert run_stage(stage_spec(disk, "u1", "a"), source).reason == "AdapterStaged"
+        assert 1.2 < time.monotonic() - began < 20
+    finally:
+        writer.join()
+        os.close(dead)
+    assert look(disk / "u1", {"a": [A]}) == {"a": A}
 
 
 def test_changed_content_waits_until_it_is_unloaded(disk: Path) -> None:
