@@ -126,9 +126,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock, and leave nothing of the connection to the garbage collector, which rarely comes."""
+        """Stop the clocks, and leave nothing of the connection to the garbage collector, which rarely comes.
+
+        uvicorn's own clock goes on after an abrupt end, and keeps all that TLS has of the connection for so long.
+        """
         self._stop_patience()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
         self.cycle = None  # type: ignore[assignment] # it leads back here; uvicorn too begins with none
         CONNECTIONS.labels(self.server_name).set(len(self.connections))
 

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import socket
 import ssl
+import struct
 import time
 import weakref
 from collections.abc import AsyncIterator
@@ -240,6 +241,9 @@ async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
             for _ in range(3):
                 reader, writer = await open_to(server, tls=True)
                 await exchange(reader, writer, body)
+                raw = writer.get_extra_info("socket")
+                linger = struct.pack("ii", 1, 0)  # an end by RST, as of a client that is killed
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 writer.transport.abort()
             async with asyncio.timeout(5):
                 while server.server_state.connections:  # noqa: ASYNC110 - the server sets no event
