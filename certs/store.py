@@ -110,6 +110,11 @@ class _Read:
     keys: dict[str, bytes]  # fingerprint -> PEM key
     pair: Pair | None
 
+    @property
+    def leaf_issuer(self) -> str:
+        """Fingerprint of the authority that signed the stored leaf, "" for none."""
+        return self.stored.leaf.issuer if self.stored.leaf is not None else ""
+
     def authority(self, fingerprint: str) -> Pair:
         certificate = next(each for each in self.trusted if fingerprint_of(each) == fingerprint)
         return Pair(join([certificate]), self.keys[fingerprint])
@@ -134,6 +139,7 @@ class SelfManaged:
         self._authority_name = authority_name
         self._poll_seconds = poll_seconds
         self._now = now
+        self._issuer: str | None = None  # fingerprint of the authority that signed what is in service
 
     async def run(self) -> None:
         """Look, mend, wait for a change; until cancelled."""
@@ -163,7 +169,11 @@ class SelfManaged:
             secret = await self._cluster.fetch_secret()
             read = read_secret(secret)
             bundle = join(list(read.trusted)) if read is not None else b""
-            # Trust first, serve later: a leaf is shown only when the bundle with its authority has been written.
+            # Trust first, serve later: a leaf is shown only when the bundle with its authority has been written, as it
+            # was for one of the authority that signed what is shown now.
+            if read is not None and read.leaf_issuer == self._issuer:
+                with contextlib.suppress(BadCertificate):
+                    self._serve(read)
             published = bool(bundle) and await self._publish(bundle)
             now = self._now()
             decision = decide(
@@ -174,14 +184,20 @@ class SelfManaged:
                 publish_time=self._lives.publish_time,
             )
             if decision.step is Step.NOTHING:
-                if read is not None and read.pair is not None:
-                    self._serving.replace(read.pair)
+                if read is not None:
+                    self._serve(read)
                 return decision.look_again
-            if read is not None and read.pair is not None:  # better than what is in service, though a step is due
+            if read is not None:  # better than what is in service, though a step is due
                 with contextlib.suppress(BadCertificate):
-                    self._serving.replace(read.pair)
+                    self._serve(read)
             await self._do(decision.step, decision.reason, secret, read, names)
         raise BadCertificate("the stored certificates did not settle")
+
+    def _serve(self, read: _Read) -> None:
+        """Take the stored pair into service. Raises: BadCertificate."""
+        if read.pair is not None:
+            self._serving.replace(read.pair)
+            self._issuer = read.leaf_issuer
 
     async def _do(
         self, step: Step, reason: str, secret: Json | None, read: _Read | None, names: frozenset[str]

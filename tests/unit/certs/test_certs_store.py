@@ -290,3 +290,39 @@ async def test_a_renewed_leaf_is_served_though_a_step_that_is_due_fails() -> Non
     with pytest.raises(Unavailable):
         await two.look()
     assert two._serving.fingerprint == fingerprint_of(parse_certificate(world.data("tls.crt")))
+
+
+async def test_a_renewed_leaf_of_a_trusted_authority_waits_for_no_bundle() -> None:
+    world, clock = World(), Clock()
+    one, two = replica(world, clock), replica(world, clock)
+    await two.look()
+    clock.now += 62 * DAY
+    await one.look()
+    before = two._serving.fingerprint
+    world.bundles["validating"] = [b"damaged", b"damaged"]
+
+    async def refuse(configuration: str, bundle: bytes) -> None:
+        raise Unavailable("the API server is away")
+
+    world.write_bundle = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await two.look()
+    assert two._serving.fingerprint == fingerprint_of(parse_certificate(world.data("tls.crt"))) != before
+
+
+async def test_a_leaf_of_a_new_authority_waits_for_its_bundle() -> None:
+    world, clock = World(), Clock()
+    one, two = replica(world, clock), replica(world, clock)
+    await two.look()
+    before = two._serving.fingerprint
+    world.secret = None
+    await one.look()
+    world.bundles["validating"] = [b"damaged", b"damaged"]
+
+    async def refuse(configuration: str, bundle: bytes) -> None:
+        raise Unavailable("the API server is away")
+
+    world.write_bundle = refuse  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await two.look()
+    assert two._serving.fingerprint == before
