@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import IO
 
 import orjson
 
@@ -45,15 +48,15 @@ def inspect_adapter(folder: Path, limits: Limits, base_dir: Path | None = None) 
 
 def read_config(path: Path) -> bytes:
     """Read a configuration, but no more than a byte above the largest that is accepted. Raises: OSError."""
-    with path.open("rb") as stream:
-        return stream.read(LARGEST_CONFIG + 1)
+    with _open_regular(path) as stream:
+        return _read_at(stream.fileno(), 0, LARGEST_CONFIG + 1)
 
 
 def read_weights(path: Path) -> Weights:
     """Read the first bytes of a weights file, its header, and the tail of a zip. Raises: OSError."""
-    with path.open("rb", buffering=0) as stream:
+    with _open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
-        prefix = stream.read(PREFIX_BYTES)
+        prefix = _read_at(stream.fileno(), 0, PREFIX_BYTES)
         weights = Weights(path.name, size, prefix)
         if path.name == SAFETENSORS or path.suffix == ".safetensors":
             if (length := header_length(prefix)) is not None:
@@ -61,6 +64,15 @@ def read_weights(path: Path) -> Weights:
         else:
             weights.tail = _read_at(stream.fileno(), max(0, size - TAIL_BYTES), TAIL_BYTES)
     return weights
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading; a fifo would wait for ever, a device may never end. Raises: OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(fd, "rb", buffering=0)
 
 
 def _read_at(fd: int, offset: int, count: int) -> bytes:

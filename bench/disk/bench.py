@@ -209,14 +209,20 @@ def preflight(folder: Path) -> dict[str, float]:
     with (target / "adapter_model.safetensors").open("wb") as stream:
         stream.write(raw)
         stream.truncate(len(raw) + len(tensors) * 4 * 64 * 4096)
-    times = []
+    times, used = [], []
     for _ in range(20):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), time.process_time()
         assert inspect_adapter(target, Limits(64, 64)).failure is None
         times.append((time.perf_counter() - start) * 1000)
+        used.append((time.process_time() - before) * 1000)  # what it costs when others have the machine, too
     size = (target / "adapter_model.safetensors").stat().st_size
     shutil.rmtree(target)
-    return {"gib": size / GIB, "median_ms": statistics.median(times), "worst_ms": max(times)}
+    return {
+        "gib": size / GIB,
+        "median_ms": statistics.median(times),
+        "worst_ms": max(times),
+        "worst_cpu_ms": max(used),
+    }
 
 
 def main() -> None:

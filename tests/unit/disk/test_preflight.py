@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
 import pickle
 import resource
 import shutil
+import socket
 import struct
 import time
 import zipfile
@@ -389,6 +392,38 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
         (tmp_path / "a" / "adapter_model.bin").write_bytes(data)
         assert [one.reason for one in inspect_adapter(tmp_path / "a", LIMITS).warnings] == ["AdapterIsPickle"]
         assert not trap.exists()
+
+
+@pytest.mark.parametrize("place", [CONFIG, "adapter_model.safetensors", "adapter_model.bin"])
+@pytest.mark.parametrize("what", ["fifo", "device", "folder", "socket", "link to nowhere"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str, what: str) -> None:
+    """A local folder may hold anything: it is told at once that this is no file."""
+    (tmp_path / CONFIG).write_bytes(config())
+    if place == CONFIG:
+        (tmp_path / "adapter_model.safetensors").write_bytes(GOOD)
+    (tmp_path / place).unlink(missing_ok=True)
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        match what:
+            case "fifo":
+                os.mkfifo(tmp_path / place)
+            case "device":
+                (tmp_path / place).symlink_to("/dev/zero")
+            case "folder":
+                (tmp_path / place).mkdir()
+            case "socket":
+                server.bind(str(tmp_path / place))
+            case _:
+                (tmp_path / place).symlink_to(tmp_path / "nowhere")
+        with pytest.raises(OSError, match=r"regular|No such|link"):
+            inspect_adapter(tmp_path, LIMITS)
+
+
+def test_links_of_a_hub_cache_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(GOOD)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / CONFIG).write_bytes(config())
+    (tmp_path / "a" / "adapter_model.safetensors").symlink_to(tmp_path / "blob")
+    assert inspect_adapter(tmp_path / "a", LIMITS).failure is None
 
 
 @pytest.mark.parametrize(("prefix", "tail", "reason"), PICKLES.values(), ids=PICKLES)
