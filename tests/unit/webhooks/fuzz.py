@@ -136,6 +136,8 @@ async def run(app: Admission, count: int, seed: int = 0) -> Counter[str]:
     for path, body in bodies(count, seed):
         status, reply = await _send(app, path, body)
         try:
+            at_once = app.answer_now(path.encode(), bytearray(body))
+            assert (at_once == reply) if status == 200 else (at_once is None), "answered otherwise at once"
             seen[check(status, reply, body)] += 1
         except AssertionError as error:
             raise AssertionError(f"{error}: {path} {body[:2000]!r} -> {status} {reply[:500]!r}") from error
