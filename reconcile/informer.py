@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -35,6 +36,7 @@ ChangeHandler = Callable[[Json | None, Json | None], None]
 Pass = tuple[Kind, Key]
 """A pass of a controller: its own kind, and the key that the pass is over."""
 
+_WORDS = re.compile(r"[^ (),=]+")  # of a label selector
 FIRST_BACKOFF = 0.25  # seconds
 LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
@@ -90,6 +92,10 @@ class Informer:
     def items(self, namespace: str | None = None) -> list[Json]:
         """Return all cached objects."""
         return self.cache.items(namespace)
+
+    def selects(self, value: str) -> bool:
+        """Tell whether the label selector, if there is one, names this value of its label."""
+        return self._label_selector is None or value in _WORDS.findall(self._label_selector)
 
     @property
     def listing(self) -> bool:

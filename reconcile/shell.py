@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from api.kinds import Kind
-from api.view import Json, items, mapping, name_of, namespace_of
+from api.names import LABEL_MANAGED_BY
+from api.view import Json, items, mapping, name_of, namespace_of, text
 from reconcile.client import Client
 from reconcile.decision import Decision, Delete, EventNote
 from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
@@ -148,6 +149,11 @@ class Shell:
         owners = items(wanted, "metadata", "ownerReferences")
         if owners and not any(owned_by(found, {"metadata": owner}) for owner in owners):
             raise ApplyRefusedError(kind, name_of(wanted), f'{kind.kind} "{name_of(wanted)}" belongs to another owner')
+        maker = text(found, "metadata", "labels", LABEL_MANAGED_BY)
+        if (
+            maker and kind in self._informers and not self._informers[kind].selects(maker)
+        ):  # it would never be seen to change
+            raise ApplyRefusedError(kind, name_of(wanted), _unadopted(kind, name_of(wanted), maker))
         self._observed(kind, found)
         return agrees(kind, found, wanted)
 
@@ -183,6 +189,13 @@ def _fenced(wanted: Mapping[str, Any], live: Json | None) -> dict[str, Any]:
     known = mapping(live, "metadata")
     fence = {key: known[key] for key in ("resourceVersion", "uid") if key in known} or {"resourceVersion": _ABSENT}
     return {**wanted, "metadata": {**wanted["metadata"], **fence}}
+
+
+def _unadopted(kind: Kind, name: str, maker: str) -> str:
+    return (
+        f'{kind.kind} "{name}" is there, and its label {LABEL_MANAGED_BY} says "{maker}": stop that operator and name '
+        "it in the setting adoptManagedBy to take the object over, or delete the object"
+    )
 
 
 def _after(first: Decision, later: Decision) -> Decision:
