@@ -1,7 +1,7 @@
-"""How much does the reconciler cost? `python bench/reconcile/bench.py [--services 1000] [--adapters 0 4]`.
+"""How much does the reconciler cost? `python bench/reconcile/bench.py [1000x0 100x4]`: services x adapters of each.
 
 Starts a control plane without nodes (or takes `--kubeconfig`), runs the product's reconciler against it, and measures
-for each number of adapters: creation of all services until rest, rest, single edits at few and at all services, restart
+for each: creation of all services until rest, rest, single edits at few and at all services, restart
 over the settled world, edits during the resync, and the floor of a bare client that makes the same calls. No service
 ever becomes ready: nothing serves here. Prints tables and writes `build/bench/reconcile.json`.
 """
@@ -35,6 +35,7 @@ from bench.reconcile.surroundings import (  # noqa: E402
     NAMESPACE,
     Outside,
     base_and_profile,
+    create_artifacts,
     create_services,
     install_kinds,
     namespace,
@@ -133,6 +134,8 @@ class Shape:
     adapters: int
     edits: int
     projected: bool = False
+    artifacts: int = 0
+    floor: bool = True
 
     @property
     def place(self) -> str:
@@ -154,10 +157,13 @@ class Shape:
             result["create"] = await self._create(server)
             result["rest"] = await self._rest(server)
             result["edit_all"] = await idle_edits(self.client, server, self.place, self.edits, self.services)
+            if self.artifacts:
+                result["artifacts"] = await self._add_artifacts(server)
         result["restart"] = await self._restart(resync_edits=False)
         result["resync"] = await self._restart(resync_edits=True)
         per_service = {key: n / (self.services - self.small) for key, n in result["create"]["by"].items()}
-        result["floor"] = await floor.measure(self.client, self.place, self.services - self.small, per_service)
+        if self.floor:
+            result["floor"] = await floor.measure(self.client, self.place, self.services - self.small, per_service)
         result["load_end"] = os.getloadavg()[0]
         return result
 
@@ -190,6 +196,20 @@ class Shape:
             "rss_mib": server.rss_mib(),
             "rss_peak_mib": server.rss_mib("VmHWM"),
             "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
+        }
+
+    async def _add_artifacts(self, server: Server) -> dict[str, Any]:
+        """Create adapters that nobody uses and wait until each has its status."""
+        calls, spent, begun = server.calls(), server.cpu(), time.monotonic()
+        await create_artifacts(self.client, self.place, self.artifacts)
+        settled = server.started + await server.quiet() - begun
+        made = sum(delta(server.calls(), calls, reads=False).values())
+        return {
+            "count": self.artifacts,
+            "settled_s": settled,
+            "calls_per_artifact": made / self.artifacts,
+            "cpu_s": server.cpu() - spent,
+            "rss_mib": server.rss_mib(),
         }
 
     async def _rest(self, server: Server) -> dict[str, Any]:
@@ -232,21 +252,21 @@ class Shape:
 
 def table(result: dict[str, Any]) -> str:
     """Return one shape's figures for people."""
-    made, bare, rest = result["create"], result["floor"], result["rest"]
+    made, rest = result["create"], result["rest"]
     again, resync = result["restart"], result["resync"]
     few, full = result["edit_few"], result["edit_all"]
     calls = ", ".join(f"{key} {n}" for key, n in made["by"].items())
-    ratios = f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
     rows = {
         "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s), as expected: {made['right']}",
         "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
         "CPU, stall": f"{made['cpu_s']:.2f} s, {made['stall_ms']:.0f} ms",
         "RSS": f"{made['rss_before_mib']:.0f} -> {made['rss_mib']:.0f} MiB, peak {made['rss_peak_mib']:.0f}",
-        "floor": f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}",
+        **_floor_row(result),
         "at rest": f"{sum(rest['writes'].values())} writes, {rest['passes']:.0f} passes, CPU {rest['cpu_s']:.2f} s"
         f" in {rest['seconds']:.0f} s",
         f"edit at {few['services']}": _edit(few),
         f"edit at {full['services']}": _edit(full),
+        **_artifacts_row(result),
         "restart": f"{again['settled_s']:.1f} s, {sum(again['writes'].values())} writes, {again['lists']} list pages,"
         f" {again['gets']} gets, CPU {again['cpu_s']:.2f} s, RSS {again['rss_mib']:.0f} MiB,"
         f" stall {again['stall_ms']:.0f} ms",
@@ -255,6 +275,22 @@ def table(result: dict[str, Any]) -> str:
     title = f"{result['services']} services, {result['adapters']} adapters each; load average"
     lines = [f"{title} {result['load']:.1f} at the start, {result['load_end']:.1f} at the end"]
     return "\n".join([*lines, *(f"  {key:18} {value}" for key, value in rows.items())])
+
+
+def _floor_row(result: dict[str, Any]) -> dict[str, str]:
+    if "floor" not in result:
+        return {}
+    made, bare = result["create"], result["floor"]
+    ratios = f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
+    return {"floor": f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}"}
+
+
+def _artifacts_row(result: dict[str, Any]) -> dict[str, str]:
+    if "artifacts" not in result:
+        return {}
+    row = result["artifacts"]
+    words = f"{row['settled_s']:.1f} s, {row['calls_per_artifact']:.2f} calls each, CPU {row['cpu_s']:.2f} s"
+    return {f"{row['count']} artifacts": f"{words}, RSS {row['rss_mib']:.0f} MiB"}
 
 
 def _edit(row: dict[str, Any]) -> str:
@@ -268,9 +304,18 @@ async def run(options: Any, kubeconfig: Path, log: Path) -> dict[str, Any]:
         await install_kinds(client)
         outside = Outside(client)
         async with outside.at_work():
-            for adapters in options.adapters:
+            for services, adapters in options.shapes:
                 shape = Shape(
-                    client, kubeconfig, log, options.services, options.small, adapters, options.edits, options.projected
+                    client,
+                    kubeconfig,
+                    log,
+                    services=services,
+                    small=min(options.small, services // 2),
+                    adapters=adapters,
+                    edits=options.edits,
+                    projected=options.projected,
+                    artifacts=options.artifacts,
+                    floor=options.floor,
                 )
                 results.append(await shape.measure())
                 sys.stdout.write(table(results[-1]) + "\n")
@@ -298,16 +343,23 @@ async def _main(options: Any) -> dict[str, Any]:
             return await run(options, kubeconfig, options.out.parent / "reconcile.log")
 
 
+_SHORT = [(300, 0), (30, 4)]  # some three minutes on a quiet machine
+
+
+def _shape(word: str) -> tuple[int, int]:
+    services, _, adapters = word.partition("x")
+    return int(services), int(adapters)
+
+
 def main() -> int:
     """Read the arguments and measure; 1 when a restart or rest wrote something, or the world came out wrong."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--services", type=int, default=1000)
+    parser.add_argument("shapes", type=_shape, nargs="*", default=_SHORT, help="services x adapters of each: 1000x4")
     parser.add_argument("--small", type=int, default=100, help="services at which the first edits are measured")
-    parser.add_argument(
-        "--adapters", type=int, nargs="+", default=[0, 4], help="adapters of each service, one run each"
-    )
     parser.add_argument("--projected", action="store_true", help="profiles have an aimId: a ConfigMap per service")
     parser.add_argument("--edits", type=int, default=30)
+    parser.add_argument("--artifacts", type=int, default=0, help="adapters besides that no service declares")
+    parser.add_argument("--floor", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--kubeconfig", type=Path, help="a running control plane that may be filled")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "reconcile.json")
     options = parser.parse_args()

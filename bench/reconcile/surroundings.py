@@ -168,6 +168,12 @@ async def create_services(client: Client, place: str, numbers: range, adapters: 
     await fan([lambda index=index: one(index) for index in numbers])  # type: ignore[misc]
 
 
+async def create_artifacts(client: Client, place: str, count: int) -> None:
+    """Create adapters that no service declares."""
+    names = (f"spare-{number:05d}" for number in range(count))
+    await fan([lambda name=name: client.create(AIM_ARTIFACT, adapter(place, name)) for name in names])  # type: ignore[misc]
+
+
 @dataclass(slots=True)
 class Outside:
     """Binds claims and lets Jobs end well, as provisioner and kubelet would. Counts what it ended."""
