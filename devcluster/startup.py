@@ -39,6 +39,7 @@ _JUDGED_S = 60.0
 _PART_S = 60.0
 _HTTPS = 443
 _HIGH_HTTPS = 8443
+_LEAST_ROOM_BYTES = 300_000_000  # etcd takes 128 MB at once, logs and the sample models the rest
 _TAIL = 8  # lines of helm's output in a failure
 
 
@@ -53,6 +54,15 @@ class Options:
     def to_json(self) -> str:
         """Return the options as one line for the supervisor."""
         return json.dumps(asdict(self))
+
+
+def check_room(folder: Path) -> None:
+    """Say so before anything starts when the folder's disk is full: etcd would only panic. Raises: StepError."""
+    info = os.statvfs(folder)
+    free = info.f_bavail * info.f_frsize
+    if free < _LEAST_ROOM_BYTES:
+        wanted, seen = (f"{size / 1e6:.0f} MB free in {folder}" for size in (_LEAST_ROOM_BYTES, free))
+        raise StepError("room on the disk", wanted, seen)
 
 
 class Startup:
@@ -102,6 +112,7 @@ class Startup:
 
     async def run(self) -> None:
         """Start everything in order. Raises: StepError."""
+        check_room(self.layout.root)
         modules = (CONTROL_PLANE,) if self.options.control_plane_only else (CONTROL_PLANE, HELM_MODULE)
         programs = await ensure_programs(self.progress, modules)
         self._settle(programs)

@@ -19,6 +19,7 @@ from devcluster.folder import Layout, hold, is_running
 from devcluster.node.process import last_words
 from devcluster.progress import StepError
 from devcluster.ranges import NoRangeError, reserve
+from devcluster.startup import check_room
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -84,6 +85,15 @@ def test_a_cache_that_cannot_be_written_and_a_user_without_a_home(
     for name in ("AIM_ADAPTERS_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert binaries.cache_dir().is_absolute()
+
+
+def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_room(tmp_path)
+    full = os.statvfs_result((4096, 4096, 1000, 10, 10, 1, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    with pytest.raises(StepError, match="300 MB free") as caught:
+        check_room(tmp_path)
+    assert caught.value.seen.startswith("0 MB free")
 
 
 def test_what_killed_builds_left_is_removed(tmp_path: Path) -> None:
