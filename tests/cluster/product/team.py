@@ -203,7 +203,7 @@ class Team:
         return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in found}
 
     def until_at_rest(self, quiet: float = 13.0) -> dict[str, str]:
-        """Wait until nothing was written for `quiet` seconds (longer than the period of the sweeps); return the versions."""
+        """Wait until nothing was written for `quiet` seconds (longer than the sweeps' period); return the versions."""
         since, seen = time.monotonic(), self.versions()
         deadline = since + 90
         while time.monotonic() - since < quiet:
