@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, Kind
 from reconcile.caches.controller import CacheController
+from reconcile.client import Client
 from reconcile.engine import Controller
+from reconcile.informers import CachedWorld, make_informers
+from reconcile.manager import make_reconciler
+from reconcile.settings import CONTROLLERS, ReconcileSettings
 from rules.world import KIND_BY_NAME
 from tests.unit.reconcile.test_reconcile_calls import PLACE, Scene
 
@@ -82,3 +86,23 @@ def test_the_cache_of_a_template_has_its_models_sources(scene: Scene, model: str
     changed = _object(KIND_BY_NAME[model], "m", {"image": "img:2"})
     assert woken(controller, changed) == {"t-cache"}
     assert woken(controller, _object(AIM_ARTIFACT, "any", {"sourceUri": "hf://a/b"})) == {"t-cache"}
+
+
+def test_only_the_chosen_controllers_are_made() -> None:
+    informers = make_informers(cast("Client", None))
+    world, nobody = CachedWorld(informers), cast("Any", None)
+
+    def names(*chosen: str) -> list[str]:
+        made = make_reconciler(
+            nobody,
+            informers=informers,
+            world=world,
+            recorder=nobody,
+            settings=ReconcileSettings(),
+            wake=nobody,
+            selected=chosen or CONTROLLERS,
+        )
+        return [controller.name for controller in made.controllers]
+
+    assert names() == list(CONTROLLERS)
+    assert names("artifact", "service") == ["service", "artifact"]
