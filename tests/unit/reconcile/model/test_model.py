@@ -52,6 +52,8 @@ def _walk(walk: Walk, seed: int) -> None:
         walk.step()
         guard.check()
         check_nothing_false(walk)
+        if walk.log[-1].startswith("passes "):
+            check_what_is_served(walk)
     walk.settle()
     guard.check()
     check_second_pass(walk)
@@ -119,6 +121,20 @@ def check_nothing_false(walk: Walk) -> None:
                 assert _bytes(walk, service, entry), f"{name_of(service)}/{entry['name']} is {entry['state']}, no bytes"
 
 
+def check_what_is_served(walk: Walk) -> None:
+    """Right after a pass `Loaded` means that every ready server lists it, and numbers are those of the servers."""
+    for service in walk.store.all(AIM_SERVICE):
+        isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+        pods = walk.machinery.server_pods(isvc)
+        for entry in items(service, "status", "adapters"):
+            listing = sum(1 for pod in pods if entry.get("adapterPath") in (pod.listed or ()))
+            if entry["state"] == "Loaded":
+                assert pods, entry
+                assert listing == len(pods) == entry["loadedReplicas"], (entry, pods)
+            if entry["state"] == "Downloaded" and "loadedReplicas" in entry and not entry.get("lastError"):
+                assert listing == entry["loadedReplicas"], (entry, pods)
+
+
 def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
     isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
     pods = walk.machinery.pods.get(uid_of(isvc), [])
@@ -165,6 +181,9 @@ def check_end_state(walk: Walk) -> None:
                 assert "AdapterRankExceedsCeiling" in entry["lastError"]
                 continue
             assert entry["state"] in ON_DISK, entry
+            isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+            if walk.machinery.server_pods(isvc) and _reason(entry) != "RestartRequired":
+                assert entry["state"] == "Loaded", entry
             assert folder is not None
             path = adapter_path(artifact)
             assert path in folder.live

@@ -252,6 +252,7 @@ class Walk:
     def lose_pod(self) -> str:
         for pods in self.machinery.pods.values():
             if pods:
+                self.store.version += 1  # a pass must look again
                 return pods.pop().name
         return "-"
 
