@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from api.jobs import Progress
 from api.kinds import JOB, NODE, POD, Kind
 from api.view import Json, dig, mapping, name_of, namespace_of, text, uid_of
 from reconcile.cache import Key
-from reconcile.engine import Watch
+from reconcile.engine import KeyFunction, Watch, keys_of_both
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, owner_name, word
 from reconcile.jobs import JobState, read_job
@@ -106,6 +107,25 @@ def owner_key(kind: Kind) -> Callable[[Json], Keys]:
         return [(namespace_of(obj), name)] if name else []
 
     return mapping
+
+
+def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
+    """Map a change as `keys_of_both` does, but to nobody when only the progress of a download moved.
+
+    A base model may be downloaded for hours with thousands of services waiting for it.
+    """
+    both = keys_of_both(function)
+
+    def concerned(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
+        same = old is not None and new is not None and _beside_progress(old) == _beside_progress(new)
+        return () if same else both(old, new)
+
+    return concerned
+
+
+def _beside_progress(obj: Json) -> tuple[Json, ...]:
+    metadata, status = mapping(obj, "metadata"), mapping(obj, "status")
+    return {**metadata, "resourceVersion": ""}, mapping(obj, "spec"), {**status, "progress": None}
 
 
 def job_pod_owner(informers: Mapping[Kind, Informer], kind: Kind) -> Callable[[Json], Keys]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import orjson
@@ -83,7 +84,7 @@ class ArtifactController:
             Watch(watch(PERSISTENT_VOLUME_CLAIM), keys_of_both(owner_key(AIM_ARTIFACT))),
             Watch(watch(JOB), keys_of_both(owner_key(AIM_ARTIFACT))),
             Watch(watch(POD), keys_of_both(job_pod_owner(informers, AIM_ARTIFACT))),
-            Watch(watch(AIM_SERVICE), keys_of_both(self._disk_owner)),
+            Watch(watch(AIM_SERVICE), self._disk_owners),
         )
 
     def _self_and_children(self, artifact: Json) -> Keys:
@@ -95,6 +96,12 @@ class ArtifactController:
         if namespace_of(config):
             return keys(informer.by_index("runtime-config", word(config, name_of(config))))
         return keys(informer.by_index("any-runtime-config", name_of(config)))
+
+    def _disk_owners(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
+        """The base artifacts whose disks a service used and uses, where that is news to a sweep."""
+        if old is not None and new is not None and _use(old) == _use(new):
+            return ()
+        return keys_of_both(self._disk_owner)(old, new)
 
     def _disk_owner(self, service: Json) -> Keys:
         """The base artifact whose disk a service uses: a service that goes leaves bytes there."""
@@ -201,6 +208,11 @@ class ArtifactController:
         await tools.shell.create(JOB, job)
         if dry_run:
             tools.shell.tell(artifact, EventNote("Normal", "SweepDryRun", "a dry run of the sweep was started"))
+
+
+def _use(service: Json) -> tuple[str, str | None, int]:
+    """What a service has to do with a disk."""
+    return uid_of(service), text(service, "status", "adapterDiskPersistentVolumeClaimUid"), _attempts(service)
 
 
 def _attempts(service: Json) -> int:

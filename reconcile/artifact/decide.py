@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from api.kinds import AIM_ARTIFACT
@@ -53,7 +54,8 @@ def _decide_adapter(seen: Observed) -> Decision:
     if not valid.true:
         ready = Condition("Ready", "False", "ConfigInvalid", valid.message)
     fields["adapterPath"] = adapter_path(seen.artifact)
-    return draft.decision(render_status(seen, _phase(ready), [valid, ready], fields))
+    decision = draft.decision(render_status(seen, _phase(ready), [valid, ready], fields))
+    return replace(decision, at_rest=not decision.apply)
 
 
 def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]:

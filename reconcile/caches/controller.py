@@ -20,7 +20,7 @@ from api.kinds import (
 from api.view import Json, items, mapping, name_of, namespace_of, paused, runtime_config_name, terminating, text, uid_of
 from reconcile.cache import Key
 from reconcile.caches.decide import Observed, decide
-from reconcile.controllers import Keys, Tools, keys
+from reconcile.controllers import Keys, Tools, keys, unless_progress
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import MODEL_KINDS, templates_of, word
 from rules.resolve import Resolved, lookup, resolve_runtime_config
@@ -45,7 +45,7 @@ class CacheController:
         informers = self._tools.informers
         return (
             Watch(informers[self._kind], keys_of_both(lambda cache: keys([cache]))),
-            Watch(informers[AIM_ARTIFACT], keys_of_both(self._by_artifact)),
+            Watch(informers[AIM_ARTIFACT], unless_progress(self._by_artifact)),
             *(Watch(informers[kind], keys_of_both(self._by_origin)) for kind in self._origins),
             *(Watch(informers[kind], keys_of_both(self._by_model)) for kind in self._models),
         )

@@ -42,7 +42,7 @@ from api.view import (
     uses_adapters,
 )
 from reconcile.cache import Key
-from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, url_host
+from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, unless_progress, url_host
 from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import (
@@ -90,7 +90,7 @@ class ServiceController:
         informers = self._tools.informers
         watched = [
             Watch(informers[AIM_SERVICE], keys_of_both(lambda service: keys([service]))),
-            Watch(informers[AIM_ARTIFACT], keys_of_both(self._by_artifact)),
+            Watch(informers[AIM_ARTIFACT], unless_progress(self._by_artifact)),
             Watch(informers[PERSISTENT_VOLUME_CLAIM], keys_of_both(self._by_claim)),
             Watch(informers[INFERENCE_SERVICE], keys_of_both(owner_key(AIM_SERVICE))),
             Watch(informers[CONFIG_MAP], keys_of_both(owner_key(AIM_SERVICE))),
@@ -300,14 +300,14 @@ class ServiceController:
         return max(1.0, min(_CALM_INTERVAL, self._tools.settings.refresh_interval.total_seconds() / 5))
 
     def _pool_nodes(self, plan: Plan | None) -> int | None:
-        """How many nodes offer the accelerator; None when nodes are not watched or none is asked for."""
+        """1 when some node offers the accelerator, 0 when none does; None when no node is watched or asked for."""
         nodes = self._tools.informers.get(NODE)
         if nodes is None or not nodes.synced.is_set():
             return None
         if plan is None or plan.accelerator_model is None or not plan.gpus:
             return None
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
-        return sum(1 for node in nodes.items() if node_matches(mapping(node, "metadata", "labels"), terms))
+        return int(any(node_matches(mapping(node, "metadata", "labels"), terms) for node in nodes.items()))
 
 
 def _scope(cache: Json) -> str:

@@ -47,8 +47,8 @@ class Observed:
 
     `facts`: what follows from the service and the world by the rules; `plan`: what they say is to run. `caches`: caches
     of the namespace for `cache_origin(facts)`. `progress`: by Job UID. `pods`: ready pods of the predictor with what
-    their servers list. `pool_nodes`: nodes that offer the accelerator, None when nodes are not watched. `refusal`: what
-    the API server said when it last refused our InferenceService.
+    their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not watched. `refusal`:
+    what the API server said when it last refused our InferenceService.
     """
 
     facts: ServiceSeen

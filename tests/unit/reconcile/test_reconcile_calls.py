@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB, Kind
+from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, INFERENCE_SERVICE, JOB, Kind
 from api.view import name_of
-from bench.reconcile.surroundings import base_and_profile, service
+from bench.reconcile.surroundings import BASE, base_and_profile, service
 from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
@@ -165,6 +165,27 @@ async def test_an_object_is_deleted_once_however_many_passes_want_it_gone() -> N
         decision = Decision(delete=(Delete(JOB, PLACE, "stage", uid),))
         await scene.shell.carry_out(AIM_SERVICE, scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0)), decision)
     assert scene.server.calls == ["delete jobs stage one", "delete jobs stage two"]
+
+
+def woken(scene: Scene, kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> set[tuple[str, str]]:
+    """The services that a change wakes."""
+    watches = (watch for watch in scene.controller.watches if watch.informer.kind == kind)
+    return {key for watch in watches for key in watch.keys(old, new)}
+
+
+async def test_the_progress_of_a_base_wakes_none_of_those_who_wait_for_it() -> None:
+    scene = Scene(projected=False)
+    for index in range(3):
+        scene.server.add(AIM_SERVICE, service(PLACE, index, 0))
+    await scene.passes(2)
+    profile_cache = scene.server.informers[AIM_PROFILE_CACHE]
+    cache = profile_cache.items()[0]
+    profile_cache.store(scene.server.stored(AIM_PROFILE_CACHE, cache, status={"artifacts": {"0": {"name": BASE}}}))
+    old = scene.server.informers[AIM_ARTIFACT].items()[0]
+    moved = scene.server.stored(AIM_ARTIFACT, old, status=READY | {"progress": {"percentage": 7}})
+    failed = scene.server.stored(AIM_ARTIFACT, old, status=READY | {"status": "Failed"})
+    assert woken(scene, AIM_ARTIFACT, old, moved) == set()
+    assert len(woken(scene, AIM_ARTIFACT, old, failed)) == 3
 
 
 # -- writes that come late ------------------------------------------------------------------------------------------
