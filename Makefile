@@ -60,7 +60,7 @@ test-cluster: $(STAMP) tools ## the real control plane, the process node, real s
 	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/cluster
 
 .PHONY: test-chart
-test-chart: $(STAMP) tools ## the chart with the real helm on the real API server
+test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
 	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/chart
 
 .PHONY: test-long
@@ -86,6 +86,10 @@ verify: $(STAMP) ## fail when a generated file is not what `make generate` would
 .PHONY: golden
 golden: $(STAMP) ## rewrite the golden files; review reads the diff
 	GOLDEN=1 $(PYTEST) tests/unit tests/chart -q -k golden
+
+.PHONY: pictures
+pictures: $(STAMP) ## draw the pictures of README and docs anew, from real output and with Chromium
+	@$(PY) docs/pictures.py && $(PY) -m tests.console.pictures
 
 .PHONY: docs
 docs: $(DOCS_STAMP) ## build the documentation site into build/site, every link checked
