@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, disable_created_met
 
 from app.servers import AsgiApp, Receive, Scope, Send, answer
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, of which docs/metrics.md says nothing
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series each, which docs/metrics.md leaves out
 
 HANDSHAKE_SECONDS = 2.0
 HANDSHAKE_CACHE_SECONDS = 1.0  # several probes in a second share one handshake
