@@ -1,7 +1,8 @@
 """A control plane of its own for tests that break it, a cutting proxy in front, and a small writer process.
 
-Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY`) it is one candidate for the
-lease that, while it leads, writes one ConfigMap again and again, as controllers write: by the shell, over an informer.
+Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY SECONDS`) it is one candidate for a
+lease of so many seconds that, while it leads, writes one ConfigMap again and again, as controllers write: by the shell,
+over an informer.
 """
 
 from __future__ import annotations
@@ -193,14 +194,14 @@ def behind(proxy_port: int, plane: Plane, folder: Path) -> Path:
     return path
 
 
-async def candidate(kubeconfig: str, namespace: str, identity: str) -> None:
+async def candidate(kubeconfig: str, namespace: str, identity: str, seconds: str) -> None:
     """Take part in the election; while leading, write (holder, term, number). A term is one time of leadership."""
     async with await Client.connect(kubeconfig, within=5) as client:
         lease = Lease(
             client,
             namespace,
             identity,
-            duration=LEASE_DURATION,
+            duration=timedelta(seconds=float(seconds)),
             renew_period=LEASE_RENEW,
             write_margin=LEASE_MARGIN,
         )
@@ -250,4 +251,4 @@ def _term(lease: Lease) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(candidate(*sys.argv[1:4]))
+    asyncio.run(candidate(*sys.argv[1:5]))
