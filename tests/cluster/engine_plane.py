@@ -1,8 +1,8 @@
 """A control plane of its own for tests that break it, a cutting proxy in front, and a small writer process.
 
 Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY SECONDS`) it is one candidate for
-a lease of so many seconds that, while it leads, writes one ConfigMap again and again, as controllers write: by the shell,
-over an informer.
+a lease of so many seconds that, while it leads, writes one ConfigMap again and again. It writes as controllers do:
+by the shell, over an informer.
 """
 
 from __future__ import annotations
