@@ -269,7 +269,8 @@ class _Pass:
             where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
             return {"name": ref.name, **where, "state": "Pending", "lastError": NOT_FOUND}
         if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
-            return dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
+            said = dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
+            return as_served(said, old, self.seen.pods)
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
         if old.get("state") == "Deleting":  # its bytes may be moved away by now
             kept.pop("digest", None)

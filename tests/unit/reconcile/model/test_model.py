@@ -182,8 +182,12 @@ def check_end_state(walk: Walk) -> None:
                 continue
             assert entry["state"] in ON_DISK, entry
             isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
-            if walk.machinery.server_pods(isvc) and _reason(entry) != "RestartRequired":
-                assert entry["state"] == "Loaded", entry
+            pods = walk.machinery.server_pods(isvc)
+            if all(adapter_path(artifact) in (pod.listed or ()) for pod in pods):
+                assert entry["state"] == ("Loaded" if pods else "Downloaded") or _reason(entry), entry
+            else:  # pods keep a static list that changed all the same, and the old disk while an adapter is invalid
+                disk = status["adapterDiskPersistentVolumeClaim"]
+                assert service["spec"]["adapterMode"] == "static" or any(pod.claim != disk for pod in pods), entry
             assert folder is not None
             path = adapter_path(artifact)
             assert path in folder.live
