@@ -125,7 +125,7 @@ BREAKAGES: dict[str, tuple[Json, str, str]] = {
     "too-wide": ({}, "adapter", "AdapterRankAboveCeiling"),
     "no-source": ({"profile": {"name": "no-source"}}, "base", "SourceRepositoryNotFound"),
     "one-node-disk": ({"profile": {"name": "one-node-disk"}}, "disk", "ClaimProvisioningFailed"),
-    "other-gpu": ({"profile": {"name": "other-gpu"}}, "server", "Unschedulable"),
+    "other-gpu": ({"profile": {"name": "other-gpu"}}, "server", "NoMatchingNode"),
     "no-image": ({"profile": {"name": "no-image"}}, "server", "ImagePullBackOff"),
     "crashes": ({"env": [{"name": "AIM_STAND_IN_CRASH_AT_START", "value": "true"}]}, "server", "CrashLoopBackOff"),
     "zero": ({"replicas": 0}, "server", "ScaledToZero"),
