@@ -1,7 +1,7 @@
 """A random walk over the whole product on a live cluster: users, failures and restarts of ours, then what must hold.
 
-`AIM_TEST_LONG=1` or `AIM_CLUSTER_WALK_STEPS` walk further; `AIM_CLUSTER_WALK_SEED=17` repeats one (as far as a live
-cluster repeats).
+`AIM_TEST_LONG=1` walks further, from a seed of its own each time; `AIM_CLUSTER_WALK_STEPS` and `AIM_CLUSTER_WALK_SEED`
+choose both (a walk repeats as far as a live cluster does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any
 from tests.cluster.product.team import Team
 
 Json = dict[str, Any]
-STEPS = int(os.environ.get("AIM_CLUSTER_WALK_STEPS", "120" if os.environ.get("AIM_TEST_LONG") == "1" else "6"))
+LONG = os.environ.get("AIM_TEST_LONG") == "1"
+STEPS = int(os.environ.get("AIM_CLUSTER_WALK_STEPS", "120" if LONG else "6"))
+SEED = os.environ.get("AIM_CLUSTER_WALK_SEED") or (random.SystemRandom().randrange(10**6) if LONG else 17)
 ADAPTERS = ("red", "green", "blue")
 RANKS = (4, 8)
 _ROLLS = ("PredictorChanged", "AdapterMaxRankChanged")
@@ -170,7 +172,7 @@ def _picture(team: Team) -> Json:
 
 def test_after_any_walk_the_world_is_as_declared(any_team: Team) -> None:
     team = any_team
-    seed = int(os.environ.get("AIM_CLUSTER_WALK_SEED") or random.SystemRandom().randrange(10**6))
+    seed = int(SEED)
     walker = Walker(team, random.Random(seed))
     print(f"AIM_CLUSTER_WALK_SEED={seed}, {STEPS} steps")  # noqa: T201 - shown when it fails
     templates: dict[str, list[Json]] = {}
