@@ -10,7 +10,7 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -218,15 +218,12 @@ class S3Reader:
             wanted["Range"] = f"bytes={offset}-"
         with self._translated():
             answer: Any = self._client.get_object(**wanted)
-            self._check_pin(answer, file)
-            skip = self._bytes_to_skip(answer, file, offset)
-            body = answer["Body"]
-        try:
+        with closing(answer["Body"]) as body:
             with self._translated():
+                self._check_pin(answer, file)
+                skip = self._bytes_to_skip(answer, file, offset)
                 announced = None if offset else self._announced(file, answer)
             yield OpenFile(self._pieces(body, skip), announced)
-        finally:
-            body.close()
 
     def _pieces(self, body: Any, skip: int) -> Iterator[bytes]:
         with self._translated():
