@@ -26,6 +26,7 @@ class Reader:
     folder: Path
     env: dict[str, str]
     said: list[str] = field(default_factory=list)
+    known: dict[str, str] = field(default_factory=dict)  # what a reader has instead of the pages' examples
 
     @classmethod
     def at(cls, cluster: Cluster, namespace: str, place: Path) -> Reader:
@@ -53,13 +54,13 @@ class Reader:
             if block.language in SHELL:
                 self.run(block)
             elif block.title:
-                (self.folder / block.title).write_text(textwrap.dedent(block.text))
+                (self.folder / block.title).write_text(self.own_words(block))
             else:
                 self.compare(block)
 
     def run(self, block: Block) -> str:
         """Run a block as one script; it must end well, or badly where its mark says so."""
-        script = f"set -euo pipefail\n{textwrap.dedent(block.text)}"
+        script = f"set -euo pipefail\n{self.own_words(block)}"
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
@@ -74,6 +75,13 @@ class Reader:
         told = f"{block.where}: exit code {done.returncode}\n{block.text}\n{self.said[-1]}"
         assert (done.returncode != 0) == fails, told
         return self.said[-1]
+
+    def own_words(self, block: Block) -> str:
+        """Return a block's text with what is known put in."""
+        text = textwrap.dedent(block.text)
+        for theirs, ours in self.known.items():
+            text = text.replace(theirs, ours)
+        return text
 
     def compare(self, block: Block) -> None:
         """What the page shows was said by the commands above it; an ellipsis stands for anything."""
