@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from certs.pem import BadCertificate, Pair
-from certs.serve import CLIENTS, ServingCertificate
+from certs.serve import CLIENTS, PAIR, ServingCertificate
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,53 @@ PATIENCE = 3  # looks for which a pair may be half-written before it is called b
 _Signature = tuple[tuple[str, int, int, int], ...]
 
 
-class MountedCertificate:
+class _MountedFiles(ABC):
+    """Files that are looked at until they change, and taken then; what stays broken is reported, the old one kept.
+
+    Args: `paths` of all files that belong together, `place` for messages, `about`: what is reported as broken.
+    """
+
+    def __init__(
+        self, paths: tuple[Path, ...], place: Path, serving: ServingCertificate, about: str, poll_seconds: float
+    ) -> None:
+        self._paths, self._place, self._serving, self._about = paths, place, serving, about
+        self._poll_seconds = poll_seconds
+        self._seen: _Signature | None = None
+        self._broken_looks = 0
+
+    async def run(self) -> None:
+        """Look at the files until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(self._poll_seconds)
+
+    def look(self) -> None:
+        """Take the files into service when they have changed; broken ones are reported, the old ones kept."""
+        try:
+            before = self._signature()
+            if before == self._seen or not self._take(before):
+                return
+        except (OSError, BadCertificate) as error:
+            self._broken_looks += 1  # files written one after the other are broken for a moment only
+            if self._broken_looks >= PATIENCE or not self._has_old():
+                self._serving.report_problem(_words(self._place, error), self._about)
+        else:
+            self._seen = before
+            self._broken_looks = 0
+
+    @abstractmethod
+    def _take(self, signature: _Signature) -> bool:
+        """Read the files and take them; False: they changed meanwhile. Raises: OSError, BadCertificate."""
+
+    def _has_old(self) -> bool:
+        """Whether there is something to go on with while these are broken."""
+        return True
+
+    def _signature(self) -> _Signature:
+        return _signature_of(*self._paths)
+
+
+class MountedCertificate(_MountedFiles):
     """Follows `tls.crt` and `tls.key` in a folder.
 
     Args: `folder` as a Secret volume shows it (files are links that are swapped together), or plain files.
@@ -36,76 +83,33 @@ class MountedCertificate:
         key_file: str = "tls.key",
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        self._certificate, self._key = folder / certificate_file, folder / key_file
-        self._serving = serving
-        self._poll_seconds = poll_seconds
-        self._seen: _Signature | None = None
-        self._broken_looks = 0
+        certificate = folder / certificate_file
+        super().__init__((certificate, folder / key_file), certificate.parent, serving, PAIR, poll_seconds)
 
-    async def run(self) -> None:
-        """Look at the files until cancelled."""
-        while True:
-            self.look()
-            await asyncio.sleep(self._poll_seconds)
+    def _take(self, signature: _Signature) -> bool:
+        certificate, key = self._paths
+        pair = Pair(certificate.read_bytes(), key.read_bytes())
+        if self._signature() != signature:  # swapped while we read: the next look gets both of one kind
+            return False
+        self._serving.replace(pair)
+        return True
 
-    def look(self) -> None:
-        """Take the pair into service when the files have changed; a broken one is reported, the old one kept."""
-        try:
-            before = self._signature()
-            if before == self._seen:
-                return
-            pair = Pair(self._certificate.read_bytes(), self._key.read_bytes())
-            if self._signature() != before:  # swapped while we read: the next look gets both of one kind
-                return
-            self._serving.replace(pair)
-        except (OSError, BadCertificate) as error:
-            self._complain(error)
-        else:
-            self._seen = before
-            self._broken_looks = 0
-
-    def _complain(self, error: OSError | BadCertificate) -> None:
-        """Report a pair that stays broken; two files written one after the other are broken for a moment only."""
-        self._broken_looks += 1
-        if self._broken_looks < PATIENCE and self._serving.life is not None:
-            return
-        self._serving.report_problem(_words(self._certificate.parent, error))
-
-    def _signature(self) -> _Signature:
-        return _signature_of(self._certificate, self._key)
+    def _has_old(self) -> bool:
+        return self._serving.life is not None
 
 
-class MountedAuthorities:
+class MountedAuthorities(_MountedFiles):
     """Follows a file of client authorities.
 
     Args: `path` PEM, as a ConfigMap or Secret volume shows it, or a plain file.
     """
 
     def __init__(self, path: Path, serving: ServingCertificate, *, poll_seconds: float = POLL_SECONDS) -> None:
-        self._path, self._serving, self._poll_seconds = path, serving, poll_seconds
-        self._seen: _Signature | None = None
-        self._broken_looks = 0
+        super().__init__((path,), path, serving, CLIENTS, poll_seconds)
 
-    async def run(self) -> None:
-        """Look at the file until cancelled."""
-        while True:
-            self.look()
-            await asyncio.sleep(self._poll_seconds)
-
-    def look(self) -> None:
-        """Ask clients for the authorities in the file when it has changed; a broken one is reported, the old kept."""
-        try:
-            before = _signature_of(self._path)
-            if before == self._seen:
-                return
-            self._serving.replace_client_authorities(self._path.read_bytes())
-        except (OSError, BadCertificate) as error:
-            self._broken_looks += 1
-            if self._broken_looks >= PATIENCE:
-                self._serving.report_problem(_words(self._path, error), CLIENTS)
-        else:
-            self._seen = before
-            self._broken_looks = 0
+    def _take(self, signature: _Signature) -> bool:
+        self._serving.replace_client_authorities(self._paths[0].read_bytes())
+        return True
 
 
 def _signature_of(*paths: Path) -> _Signature:
