@@ -151,6 +151,7 @@ class JobResult(BaseModel):
     size_bytes: int | None = Field(None, alias="sizeBytes", le=INT64)
     digest: str | None = None  # "sha256:…" over the whole content
     revision: str | None = None  # what the source said it served: commit or etag
+    staged_at: int | None = Field(None, alias="stagedAt", ge=0, le=2**37)  # seconds since the epoch
     reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes", le=INT64)
     left: int = 0  # of a sweep: what was spared although nobody needs it, for it is young or in use: sweep again soon
     removed: list[str] = Field(default_factory=list)  # paths moved away or reaped, cut when too many

@@ -202,6 +202,7 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | Non
             _demand_declared(layout, spec)
             if _lies_there(layout, spec, entry):
                 reason, text = "AdapterStaged", "the same content was live already"
+                done = _as_old_as_before(layout, spec, done)
             elif _must_wait(stager, entry):
                 old = _hold_back(fs, layout, spec, done)
                 reason, text = "AdapterHeldForUnload", "changed content waits until no server lists the old one"
@@ -249,6 +250,14 @@ def _lies_there(layout: Layout, spec: StageSpec, entry: Entry) -> bool:
         return True
     stored = layout.stored(entry.digest) / "files"
     return all((live / name).samefile(stored / name) for name in entry.files)
+
+
+def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
+    """Return the new marker of content that was live already: as old as the old one says. Raises: OSError."""
+    before = load(Done, layout.done(spec.service_uid, spec.path))
+    if before is None or before.digest != done.digest or not before.staged_at:
+        return done
+    return done.model_copy(update={"staged_at": before.staged_at})
 
 
 def _must_wait(stager: Stager, entry: Entry) -> bool:
@@ -324,5 +333,6 @@ def _result(spec: StageSpec, done: Done, reason: str, text: str) -> JobResult:
         size_bytes=done.size_bytes,
         digest=done.digest,
         revision=done.revision,
+        staged_at=int(done.staged_at) or None,
         warnings=done.warnings,
     )

@@ -218,6 +218,7 @@ class AdapterStatus(Shape):
     size_bytes: Int64 | None = Field(None, description="Size of the staged files.")
     digest: str | None = Field(None, description="Checksum over the staged files, sha256:….")
     revision: str | None = Field(None, description="Revision that the source said it served.")
+    staged_at: Timestamp | None = Field(None, description="When the staged content came to the disk.")
     progress: AdapterProgress | None = Field(None, description="The running download.")
     attempts: Int32 | None = Field(None, description="Staging attempts so far.")
     next_retry_time: Timestamp | None = Field(None, description="When staging is tried again by itself.")

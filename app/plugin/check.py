@@ -15,6 +15,7 @@ from api.view import Json, adapter_refs, dig, integer, items, mapping, name_of, 
 from app.plugin.snapshot import Snapshot
 from reconcile.objects import covers, parse_timestamp
 from reconcile.service.decide import Observed, decide
+from reconcile.service.live import server_started
 from reconcile.service.loading import ServerPod
 from reconcile.service.plan import make_plan
 from reconcile.settings import ReconcileSettings
@@ -164,7 +165,11 @@ def observe(seen: Snapshot, settings: ReconcileSettings) -> Observed:
         isvc=seen.isvc,
         deployment=seen.deployment,
         predictor_pods=tuple(seen.predictor_pods),
-        pods=tuple(ServerPod(name_of(pod), since) for pod in seen.predictor_pods if (since := _ready_since(pod))),
+        pods=tuple(
+            ServerPod(name_of(pod), since, started=parse_timestamp(server_started(pod)))
+            for pod in seen.predictor_pods
+            if (since := _ready_since(pod))
+        ),
         config_maps=seen.config_maps,
         pool_nodes=nodes,
     )

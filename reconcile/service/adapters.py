@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from api.errors import FieldError
@@ -41,9 +41,9 @@ from reconcile.service.loading import (
     ON_DISK,
     Present,
     ServerPod,
-    any_older,
     as_served,
     judge_loading,
+    keeps_older,
     may_list,
 )
 from reconcile.service.manifests import Staging, render_stage_job
@@ -177,7 +177,11 @@ class _Pass:
 
     def run(self) -> AdaptersDecision:
         seen = self.seen
-        old = {name: entry for entry in items(seen.service, "status", "adapters") if (name := text(entry, "name"))}
+        old = {
+            name: _readable(entry)
+            for entry in items(seen.service, "status", "adapters")
+            if (name := text(entry, "name"))
+        }
         entries: list[dict[str, Any]] = []
         staging: list[dict[str, Any]] = []
         wanted: set[str] = set()
@@ -198,7 +202,7 @@ class _Pass:
             if leaving is not None:
                 entries.append(self._observe(leaving, old[name]))
         for job in seen.stage_jobs:
-            if job.key not in wanted and not job.terminating:
+            if not job.terminating and (job.key not in wanted or found_undeclared(job)):
                 self._drop(job)
         return AdaptersDecision(
             tuple(entries), tuple(self.create), tuple(self.delete), tuple(self.events), self.recheck, tuple(staging)
@@ -216,7 +220,7 @@ class _Pass:
         """Whether it is this adapter that servers may list by its name, and not one that had the name before."""
         if not before:  # the status was lost: who lists the name serves it
             return True
-        if before.get("state") not in ON_DISK and "loadedReplicas" not in before:
+        if text(before, "state") not in ON_DISK and "loadedReplicas" not in before:
             return False
         known = [entry.get("stageKey")]
         artifact = self.seen.artifacts.get(ref.name)
@@ -268,7 +272,7 @@ class _Pass:
         if self._other_disk():
             where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
             return {"name": ref.name, **where, "state": "Pending", "lastError": NOT_FOUND}
-        if old.get("digest") and old.get("state") in ON_DISK:  # its bytes are there and served: say both
+        if old.get("digest") and text(old, "state") in ON_DISK:  # its bytes are there and served: say both
             said = dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
             return as_served(said, old, self.seen.pods)
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
@@ -327,8 +331,8 @@ class _Pass:
         if rank is not None and limit is not None and rank > limit:
             message = f"the files have rank {rank}, the ceiling is {limit}: raise the ceiling to serve it"
             return entry | {"state": "Failed", "lastError": _last_error(RANK_EXCEEDS, message)}
-        if reason_of(entry) == RESTART_REQUIRED and any_older(seen.pods, parse_timestamp(entry.get("lastObserved"))):
-            return entry | {"state": "Downloaded", "loadedReplicas": 0}
+        if seen.mode == "static" and (kept := self._kept_by_old_pods(entry)) is not None:
+            return kept
         judged, recheck = judge_loading(
             _without(entry, "lastError", "progress", "nextRetryTime"),
             seen.pods,
@@ -341,6 +345,31 @@ class _Pass:
         if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked anew: the words stay
             judged["lastError"] = entry.get("lastError") or NOT_LISTED
         return judged
+
+    def _staying_pods(self) -> list[ServerPod]:
+        """Ready pods with the present disk and ceiling: nothing but a restart brings them anything new."""
+        return [pod for pod in self.seen.pods if pod.runs_on(self.seen.claim, self.seen.max_rank)]
+
+    def _kept_by_old_pods(self, entry: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the entry as static pods serve it that were started before its present content came to the disk.
+
+        None: no pod is that old, or what they list is this content. Pods that are replaced anyhow are not asked.
+        """
+        seen, path = self.seen, entry["adapterPath"]
+        since = parse_timestamp(entry.get("stagedAt") or entry.get("lastObserved"))
+        told = reason_of(entry) == RESTART_REQUIRED
+        older = [pod for pod in self._staying_pods() if keeps_older(pod, path, since, known=told)]
+        if not older:
+            return None
+        if not told and (not entry.get("stagedAt") or all(pod.listed is None or path in pod.listed for pod in older)):
+            return None
+        entry = _without(entry, "progress", "nextRetryTime")
+        if not told:
+            entry["lastError"] = _last_error(RESTART_REQUIRED, _NOT_LOADED_YET)
+        elif any(pod.listed is None for pod in seen.pods):  # not asked yet: the number stands
+            return entry | {"state": "Downloaded"}
+        loaded = sum(1 for pod in seen.pods if pod.listed and path in pod.listed and pod not in older)
+        return entry | {"state": "Downloaded", "loadedReplicas": loaded}
 
     # -- staging ----------------------------------------------------------------------------------------------------
 
@@ -451,7 +480,7 @@ class _Pass:
             held = {"state": "Downloading", "lastError": _last_error(HELD, message), "nextRetryTime": until}
             return _without(entry, "digest") | held
         if result.ok:
-            return self._succeeded(entry, result)
+            return self._succeeded(entry, result, job.finished_at or self.seen.now)
         retry = retry_at(job.finished_at or self.seen.now, job.attempt, self.seen.settings, result.retry_after_seconds)
         self.recheck = sooner(self.recheck, retry - self.seen.now)
         return entry | {
@@ -460,17 +489,19 @@ class _Pass:
             "nextRetryTime": timestamp(retry),
         }
 
-    def _succeeded(self, entry: dict[str, Any], result: JobResult) -> dict[str, Any]:
+    def _succeeded(self, entry: dict[str, Any], result: JobResult, finished_at: datetime) -> dict[str, Any]:
         before = entry.get("digest")
         entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
         unchanged = result.reason == "AlreadyStaged" or before == entry["digest"]
-        if self.seen.mode == "dynamic" or not self.seen.pods or unchanged:
+        if result.staged_at is not None:
+            entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
+        elif not unchanged:
+            entry["stagedAt"] = timestamp(finished_at)
+        staying = self._staying_pods()
+        if self.seen.mode == "dynamic" or not staying or unchanged:
             return entry
-        if may_list(self.seen.pods, entry["adapterPath"]):
-            message = "the disk has new content, the running pods keep the old one until they are restarted"
-        else:
-            message = "in static mode the running pods load it only when they are restarted"
-        return entry | {"lastError": _last_error(RESTART_REQUIRED, message)}
+        listed = may_list(staying, entry["adapterPath"])
+        return entry | {"lastError": _last_error(RESTART_REQUIRED, _OLD_CONTENT if listed else _NOT_LOADED_YET)}
 
     # -- removed adapters -------------------------------------------------------------------------------------------
 
@@ -478,7 +509,7 @@ class _Pass:
         """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
         seen = self.seen
         path = text(old, "adapterPath")
-        tried = old.get("digest") or integer(old, "attempts") or old.get("state") in ON_DISK | {"Deleting"}
+        tried = old.get("digest") or integer(old, "attempts") or text(old, "state") in ON_DISK | {"Deleting"}
         if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
@@ -516,11 +547,30 @@ class _Pass:
 
 
 _NOT_YET = frozenset({"Pending", "Downloading"})
+_WORDS = ("state", "stageKey", "adapterPath", "modelId", "digest", "lastError", "lastObserved", "stagedAt")
+_OLD_CONTENT = "the disk has new content, the running pods keep the old one until they are restarted"
+_NOT_LOADED_YET = "in static mode the running pods load it only when they are restarted"
+
+
+def _readable(entry: Json) -> Json:
+    """Return a stored entry without what is not a word where words stand; one without a state is Pending."""
+    if all(isinstance(entry.get(key, ""), str) for key in _WORDS) and text(entry, "state"):
+        return entry
+    kept = {key: value for key, value in entry.items() if key not in _WORDS or isinstance(value, str)}
+    return {"state": "Pending", **kept}
+
+
+def found_undeclared(job: JobState) -> bool:
+    """Whether a staging Job says that the disk does not know its adapter as declared.
+
+    A sync follows from that, once: the Job goes with it, whatever became of its adapter.
+    """
+    return job.finished and job.result is not None and job.result.reason == "AdapterNotDeclared"
 
 
 def _on_present_disk(entry: Json) -> Json:
     """Return a stored entry as it is about the present disk: what is served from another has no digest here."""
-    if entry.get("state") in ON_DISK and not entry.get("digest"):
+    if text(entry, "state") in ON_DISK and not entry.get("digest"):
         return _without(entry, "loadedReplicas") | {"state": "Pending"}
     return entry
 

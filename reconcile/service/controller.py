@@ -61,7 +61,7 @@ from reconcile.poll import Poller, Question
 from reconcile.service.adapters import ServerPod
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import Observed, decide
-from reconcile.service.live import mounted_by
+from reconcile.service.live import mounted_by, server_started
 from reconcile.service.manifests import PORT
 from reconcile.service.plan import Plan, make_plan
 from reconcile.shell import Again, ApplyRefusedError
@@ -289,7 +289,13 @@ class ServiceController:
         }
         self._servers.want(key, questions)
         return tuple(
-            ServerPod(name_of(pod), parse_timestamp(since), self._servers.answer(uid_of(pod)), *mounted_by(pod))
+            ServerPod(
+                name_of(pod),
+                parse_timestamp(since),
+                self._servers.answer(uid_of(pod)),
+                *mounted_by(pod),
+                parse_timestamp(server_started(pod)),
+            )
             for pod, since in ready
         )
 

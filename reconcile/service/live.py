@@ -84,6 +84,14 @@ def mounted_by(pod: Json) -> tuple[str | None, int | None]:
     return claim, int(rank) if rank is not None and rank.isdecimal() else None
 
 
+def server_started(pod: Json) -> str | None:
+    """When the model server of a predictor pod was started, None where nobody says."""
+    for status in items(pod, "status", "containerStatuses"):
+        if dig(status, "name") == CONTAINER:
+            return text(status, "state", "running", "startedAt")
+    return None
+
+
 def adapter_part(pod: Json) -> dict[str, Any]:
     """Return of a pod's spec what `mounted_by` reads."""
     env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))

@@ -23,7 +23,7 @@ class ServerPod:
     """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked.
 
     `claim` and `max_rank`: the adapter disk that it mounts ("" for none) and the ceiling it was started with, None
-    where that is not known.
+    where that is not known. `started`: when its server was started, None where only its readiness is known.
     """
 
     name: str
@@ -31,6 +31,7 @@ class ServerPod:
     listed: frozenset[str] | None = None
     claim: str | None = None
     max_rank: int | None = None
+    started: datetime | None = None
 
     def runs_on(self, claim: str, max_rank: int | None) -> bool:
         """Whether the pod has this disk and this ceiling, as far as is known; the others are about to be replaced."""
@@ -42,9 +43,16 @@ def may_list(pods: Sequence[ServerPod], path: object) -> bool:
     return any(pod.listed is None or path in pod.listed for pod in pods)
 
 
-def any_older(pods: Sequence[ServerPod], moment: datetime | None) -> bool:
-    """Whether a ready pod became ready before a moment (or nobody knows)."""
-    return any(pod.ready_since is None or moment is None or pod.ready_since < moment for pod in pods)
+def keeps_older(pod: ServerPod, path: object, moment: datetime | None, *, known: bool) -> bool:
+    """Whether a static server was started before the present content came to the disk (or nobody knows).
+
+    In whole seconds: of two things in the same second, what a server lists was there before it, and what it does not
+    list came after it where the pod is `known` to have been there then.
+    """
+    started = pod.started or pod.ready_since
+    if started is None or moment is None or started < moment:
+        return True
+    return known and started == moment and pod.listed is not None and path not in pod.listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ def judge_loading(
     if not pods:
         return _without_replicas(entry) | {"state": "Downloaded"}, None
     if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
-        return entry | {"state": entry["state"] if entry.get("state") in ON_DISK else "Downloaded"}, None
+        return entry | {"state": entry["state"] if text(entry, "state") in ON_DISK else "Downloaded"}, None
     listing = sum(1 for pod in pods if pod.listed is not None and path in pod.listed)
     entry = entry | {"loadedReplicas": listing}
     if listing == len(pods):
@@ -92,7 +100,7 @@ def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) ->
         return entry
     if any(pod.listed is None for pod in pods):
         said = {key: before[key] for key in ("state", "loadedReplicas") if key in before}
-        return entry | said if before.get("state") in ON_DISK else entry
+        return entry | said if text(before, "state") in ON_DISK else entry
     listing = sum(1 for pod in pods if pod.listed is not None and entry["adapterPath"] in pod.listed)
     if listing:
         return entry | {"state": "Loaded" if listing == len(pods) else "Downloaded", "loadedReplicas": listing}

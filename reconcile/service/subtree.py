@@ -15,7 +15,7 @@ from api.names import sync_key
 from api.view import adapter_refs, items, name_of, namespace_of, terminating, text, uid_of, uses_adapters
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
-from reconcile.service.adapters import declared_paths
+from reconcile.service.adapters import declared_paths, found_undeclared
 from reconcile.service.manifests import render_sync_job
 from reconcile.service.observed import Observed
 
@@ -143,14 +143,8 @@ class _Sync:
         )
 
     def _found_undeclared(self) -> bool:
-        """Whether a staging Job reports that the disk does not know its adapter as declared."""
-        return any(
-            job.finished
-            and not job.terminating
-            and job.result is not None
-            and job.result.reason == "AdapterNotDeclared"
-            for job in self.seen.stage_jobs
-        )
+        """Whether a staging Job reports that the disk does not know its adapter as declared (it goes in this pass)."""
+        return any(not job.terminating and found_undeclared(job) for job in self.seen.stage_jobs)
 
     def _next(self, key: str, paths: list[str], newest: JobState | None, *, waits: bool) -> str:
         """Make the next Job if it is time; return what stands in the way."""

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -91,6 +92,18 @@ def test_a_lost_status_is_rebuilt_without_the_source(disk: Path) -> None:
     assert second.reason == "AlreadyStaged"
     assert second.model_dump(exclude={"reason", "message"}) == first.model_dump(exclude={"reason", "message"})
     assert find_staged(stage_spec(disk, "u1", "b")) == second
+
+
+def test_content_is_as_old_as_it_lies_there(disk: Path) -> None:
+    first = run_stage(stage_spec(disk, "u1", "a"), MemorySource(A)).staged_at
+    assert first is not None
+    marker = disk / ".done" / "u1" / "a.json"
+    marker.write_text(re.sub(r'"staged_at":\s*[0-9.e+]+', f'"staged_at":{first - 1000}.5', marker.read_text()))
+    assert run_stage(stage_spec(disk, "u1", "a"), MemorySource(A)).staged_at == first - 1000
+    assert run_stage(stage_spec(disk, "u1", "a", fresh=True), MemorySource(A)).staged_at == first - 1000
+    changed = run_stage(stage_spec(disk, "u1", "a", fresh=True), MemorySource(A2)).staged_at
+    assert changed is not None
+    assert changed >= first
 
 
 NOT_STAGED = {

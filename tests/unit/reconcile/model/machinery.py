@@ -35,6 +35,7 @@ class ServiceFolder:
     generation: int = 0
     live: dict[str, tuple[str, int]] = field(default_factory=dict)  # path → content, rank
     done: dict[str, str] = field(default_factory=dict)  # path → stage key
+    since: dict[str, datetime] = field(default_factory=dict)  # path → when its content came
 
 
 @dataclass
@@ -143,6 +144,8 @@ class Machinery:
             del folder.live[spec.path]
             folder.done.pop(spec.path, None)
             return JobResult(ok=True, reason="AdapterHeldForUnload", rank=source.rank, digest=source.content)
+        if there is None or there[0] != source.content:
+            folder.since[spec.path] = self.now
         folder.live[spec.path] = (source.content, source.rank)
         folder.done[spec.path] = spec.stage_key
         return self._staged(spec, folder, "AdapterStaged")
@@ -152,7 +155,8 @@ class Machinery:
         content, rank = folder.live[spec.path]
         if rank > spec.max_rank:
             return JobResult(ok=False, reason="AdapterRankExceedsCeiling", message="too high", rank=rank)
-        return JobResult(ok=True, reason=reason, rank=rank, digest=content, size_bytes=7)
+        since = int(folder.since[spec.path].timestamp())
+        return JobResult(ok=True, reason=reason, rank=rank, digest=content, size_bytes=7, staged_at=since)
 
     # -- KServe -----------------------------------------------------------------------------------------------------
 
@@ -244,6 +248,7 @@ class Machinery:
                 pod.loaded | {"base"} if asked else None,
                 claim=pod.template["claims"].get("adapter-disk", ""),
                 max_rank=int(pod.template["env"].get("AIM_ADAPTER_MAX_RANK", "0")) or None,
+                started=pod.ready_since,
             )
             for pod in pods
             if pod.ready_since is not None

@@ -131,6 +131,8 @@ def check_what_is_served(walk: Walk) -> None:
             if entry["state"] == "Loaded":
                 assert pods, entry
                 assert listing == len(pods) == entry["loadedReplicas"], (entry, pods)
+            if entry["state"] == "LoadRejected" and name_of(service) == "fixed":
+                raise AssertionError(f"servers of a static service reject nothing here: {entry} {pods}")
             if entry["state"] == "Downloaded" and "loadedReplicas" in entry and not entry.get("lastError"):
                 assert listing == entry["loadedReplicas"], (entry, pods)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -203,6 +204,53 @@ def test_retry_and_restage_by_annotation() -> None:
     assert life.writes_of() == []
 
 
+def test_static_pods_that_start_while_an_adapter_comes_need_a_restart_and_reject_nothing() -> None:
+    """In the same second, too."""
+    life = served("static", "a")
+    life.adapter("b")
+    life.edit(adapters=["a", "b"])
+    for pods in life.machinery.pods.values():
+        pods.clear()
+    life.machinery.tick()  # a new pod reads its directory, and in the same second b comes
+    life.cluster._work_off()
+    life.machinery.now += timedelta(hours=1)
+    life.cluster._work_off()
+    assert (life.state("b"), life.entry("b")["loadedReplicas"]) == ("Downloaded", 0)
+    assert life.entry("b")["lastError"].startswith("RestartRequired: ")
+    for pods in life.machinery.pods.values():
+        pods.clear()
+    life.settle()
+    assert (life.state("a"), life.state("b"), life.status["status"]) == ("Loaded", "Loaded", "Running")
+
+
+def test_a_restart_that_is_due_is_told_although_the_status_was_lost() -> None:
+    """The marker on the disk knows when the adapter came."""
+    life = served("static", "a")
+    life.adapter("b")
+    life.machinery.now += timedelta(minutes=1)
+    life.edit(adapters=["a", "b"])
+    life.cluster._work_off()
+    life.machinery.now += timedelta(hours=1)
+    life.store.set_status(AIM_SERVICE, "chat", {})
+    life.cluster._work_off()
+    life.machinery.now += timedelta(hours=1)
+    life.cluster._work_off()
+    assert life.state("a") == "Loaded"
+    assert life.entry("b")["lastError"].startswith("RestartRequired: ")
+
+
+def test_a_static_server_that_had_its_adapters_and_lists_them_not_has_rejected_them() -> None:
+    life = served("static", "a")
+    for pods in life.machinery.pods.values():
+        pods[:] = [replace(pod, loaded=frozenset()) for pod in pods]
+    life.machinery.now += timedelta(hours=1)
+    life.store.version += 1
+    life.passes()
+    life.machinery.now += timedelta(hours=1)
+    life.passes()
+    assert life.state("a") == "LoadRejected"
+
+
 def test_a_static_service_says_when_its_pods_keep_old_content() -> None:
     life = served("static", "a")
     life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
@@ -227,6 +275,24 @@ def test_a_crash_between_the_sync_job_and_the_status_calls_nothing_staged_that_i
     assert life.state("b") != "Loaded" or "b" in life.folder.live
     life.settle()
     assert (life.state("b"), set(life.folder.live)) == ("Loaded", {"a", "b"})
+
+
+def test_a_staging_that_found_its_adapter_undeclared_asks_for_one_sync_though_the_adapter_is_gone() -> None:
+    life = served("dynamic", "a")
+    life.adapter("b")
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    life.passes()
+    life.folder.declared = frozenset({"a"})  # an older sync came in between
+    life.run_jobs(ROLE_STAGING)
+    life.store.delete(AIM_ARTIFACT, "b")
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    life.passes()
+    assert life.folder.declared == {"a", "b"}
+    assert life.jobs(ROLE_SUBTREE_SYNC) == life.jobs(ROLE_STAGING) == []
+    assert life.writes_of() == []
 
 
 def test_a_source_that_broke_leaves_what_is_served() -> None:
