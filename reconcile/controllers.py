@@ -10,9 +10,9 @@ from typing import Any
 
 from api.jobs import Progress
 from api.kinds import JOB, NODE, POD, Kind
-from api.view import Json, dig, mapping, name_of, namespace_of, text, uid_of
+from api.view import Json, adapter_path, dig, is_adapter, items, mapping, name_of, namespace_of, text, uid_of
 from reconcile.cache import Key
-from reconcile.engine import KeyFunction, Watch, keys_of_both
+from reconcile.engine import GATHER, KeyFunction, Watch, keys_of_both
 from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, owner_name, word
 from reconcile.jobs import JobState, read_job
@@ -112,7 +112,8 @@ def owner_key(kind: Kind) -> Callable[[Json], Keys]:
 def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
     """Map a change as `keys_of_both` does, but to nobody when only the progress of a download moved.
 
-    A base model may be downloaded for hours with thousands of services waiting for it.
+    A base model may be downloaded for hours with thousands of services waiting for it. Of an adapter's status nobody
+    reads more than its path: what it becomes is in the statuses of the services that declare it.
     """
     both = keys_of_both(function)
 
@@ -124,20 +125,63 @@ def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
 
 
 def _beside_progress(obj: Json) -> tuple[Json, ...]:
-    metadata, status = mapping(obj, "metadata"), mapping(obj, "status")
-    return {**metadata, "resourceVersion": ""}, mapping(obj, "spec"), {**status, "progress": None}
+    metadata, status = {**mapping(obj, "metadata"), "resourceVersion": ""}, mapping(obj, "status")
+    told = {"adapterPath": adapter_path(obj)} if is_adapter(obj) else {**status, "progress": None}
+    return metadata, mapping(obj, "spec"), told
 
 
-def job_pod_owner(informers: Mapping[Kind, Informer], kind: Kind) -> Callable[[Json], Keys]:
-    """Return a mapping from a Job's pod to the key of the Job's owner of that kind."""
-    owner = owner_key(kind)
+SIBLINGS = timedelta(seconds=1)
 
-    def mapping(pod: Json) -> Keys:
-        name = owner_name(pod, JOB)
-        job = informers[JOB].get(namespace_of(pod), name) if name else None
-        return owner(job) if job is not None else []
 
-    return mapping
+def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, ...]:
+    """Return watches over the Jobs of owners of a kind, and over their pods.
+
+    A Job and its pod change ten times from creation to removal: counters, finalizers, the scheduler's words. A change
+    wakes the owner when `read_job` reads something else than before, which is all that a pass reads of them. When one
+    of several Jobs of an owner has ended, the others get a moment to end too: one pass records them together.
+    """
+    jobs, pods, owner = informers[JOB], informers[POD], owner_key(kind)
+
+    def by_job(old: Json | None, new: Json | None) -> Keys:
+        job = new if new is not None else old
+        if old is None or new is None or _said(old) != _said(new):
+            return owner(job) if job is not None else ()
+        now = pods.by_index("owner", word(new, uid_of(new)))
+        return () if read_job(old, now, "") == read_job(new, now, "") else owner(new)
+
+    def by_pod(old: Json | None, new: Json | None) -> Keys:
+        pod = new if new is not None else old
+        job = job_of(pod)
+        if job is None:
+            return ()
+        now = pods.by_index("owner", word(job, uid_of(job)))
+        before = [other for other in now if name_of(other) != name_of(pod)] + ([old] if old is not None else [])
+        return () if read_job(job, now, "") == read_job(job, before, "") else owner(job)
+
+    def gather(old: Json | None, new: Json | None) -> timedelta:
+        job = job_of(new)
+        if job is None or not finished(job):
+            return GATHER
+        uids = (text(reference, "uid") for reference in items(job, "metadata", "ownerReferences"))
+        siblings = (other for uid in uids for other in jobs.by_index("owner", word(job, uid)))
+        return GATHER if all(map(finished, siblings)) else SIBLINGS
+
+    def finished(job: Json) -> bool:
+        return read_job(job, pods.by_index("owner", word(job, uid_of(job))), "").finished
+
+    def job_of(pod: Json | None) -> Json | None:
+        name = owner_name(pod, JOB) if pod is not None else None
+        return jobs.get(namespace_of(pod), name) if name else None
+
+    return Watch(jobs, by_job), Watch(pods, by_pod, gather)
+
+
+_OF_A_JOB = ("uid", "labels", "annotations", "ownerReferences", "deletionTimestamp")
+
+
+def _said(job: Json) -> list[Any]:
+    """What a Job says beside its status."""
+    return [dig(job, "metadata", key) for key in _OF_A_JOB]
 
 
 def node_labels(tools: Tools) -> list[Mapping[str, str]] | None:

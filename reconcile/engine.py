@@ -26,6 +26,7 @@ from reconcile.queue import LARGEST_BACKOFF, WorkQueue
 log = logging.getLogger(__name__)
 
 KeyFunction = Callable[[Json | None, Json | None], Iterable[Key]]
+GatherFunction = Callable[[Json | None, Json | None], timedelta]
 
 DEFAULT_WORKERS = 8
 TERMINAL_BACKOFF = 600.0  # seconds after an error that trying again does not mend: a net, should nothing change
@@ -55,10 +56,14 @@ def keys_of_both(function: Callable[[Json], Iterable[Key]]) -> KeyFunction:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A kind whose changes matter to a controller, and the keys that a change (old, new) concerns."""
+    """A kind whose changes matter to a controller, and the keys that a change (old, new) concerns.
+
+    `gather`: for how long changes are gathered into one pass; edits of the controller's own kind never wait.
+    """
 
     informer: Informer
     keys: KeyFunction = own_key
+    gather: timedelta | GatherFunction = GATHER
 
 
 class Controller(Protocol):
@@ -292,7 +297,8 @@ class Engine:
                 if now:
                     queue.add(key, low=informer.listing)
                 else:
-                    queue.add_after(key, GATHER)
+                    gather = watch.gather
+                    queue.add_after(key, gather if isinstance(gather, timedelta) else gather(old, new))
 
         return on_change
 

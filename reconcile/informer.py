@@ -12,6 +12,7 @@ import logging
 import random
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from api.kinds import Kind
@@ -42,6 +43,7 @@ LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
 WATCH_SECONDS = (240, 480)  # a watch is asked to end after a random time between these, to spread reconnects
 SLICE_SECONDS = 0.004  # after so much work without a pause the event loop gets its turn
+MAX_GONE = 4096  # objects that we deleted ourselves whose late echoes are recognised
 MAX_PAGED_LISTS = 3  # after so many expired continue tokens in a row the list is fetched in one piece
 
 
@@ -75,6 +77,7 @@ class Informer:
         self._page_limit = page_limit
         self._handlers: list[ChangeHandler] = []
         self.writer: Pass | None = None  # whose write is being told just now
+        self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs of what we deleted ourselves
         scopes = sorted(set(namespaces)) if namespaces is not None and kind.namespaced else [None]
         self._streams = [_Stream(self, client, scope) for scope in scopes]
         metrics.CACHE_AGE.labels(kind.plural).set_function(self.age)
@@ -136,6 +139,24 @@ class Informer:
         finally:
             self.writer = None
 
+    def observe_deletion(self, key: Key, uid: str, writer: Pass | None = None) -> None:
+        """Take in that a deletion of ours succeeded, ahead of the watch.
+
+        The watch's own word of it, and what it still tells of the time before, wake no one. An object with finalizers
+        stays until they are done. Args: `writer`: as in `observe_write`.
+        """
+        old = self.cache.get(*key)
+        if old is None or old["metadata"].get("uid") != uid or old["metadata"].get("finalizers"):
+            return
+        self._gone[uid] = None
+        while len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
+        self.writer = writer
+        try:
+            self.drop(key)
+        finally:
+            self.writer = None
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -148,6 +169,8 @@ class Informer:
         Args: `rolled_back`: the server's history went back (restored from a backup); a lower version is the truth.
         """
         old = self.cache.get(*key_of(obj))
+        if old is None and not rolled_back and obj["metadata"].get("uid") in self._gone:
+            return  # a late echo
         if old is not None and _same_uid(old, obj):
             version, known = version_of(obj), version_of(old)
             if version == known or not (rolled_back or is_newer(version, known)):

@@ -76,14 +76,14 @@ class Shell:
                 _, refused = await self._make(decision, writer if decision.at_rest else None)
         await self._store_status(kind, obj, decision.status, writer if decision.at_rest and refused is None else None)
         for deletion in decision.delete:
-            await self._delete(deletion)
+            await self._delete(deletion, writer if decision.at_rest and refused is None else None)
         for event in decision.events:
             self.tell(obj, event)
         if refused is not None:
             raise refused
         return decision.recheck_after
 
-    async def _delete(self, deletion: Delete) -> None:
+    async def _delete(self, deletion: Delete, writer: Pass | None = None) -> None:
         """Delete an object once: until the watch shows that it is going, other passes want it gone too."""
         if time.monotonic() - self._deleted.get(deletion.uid, float("-inf")) < _DELETED_SECONDS:
             return
@@ -92,6 +92,10 @@ class Shell:
             await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
         except Conflict:  # another object of that name by now: not ours to delete
             log.debug("not deleted, it is another object by now", extra={"object": deletion.name})
+        else:
+            if informer := self._informers.get(deletion.kind):
+                namespace = deletion.namespace if deletion.kind.namespaced else ""
+                informer.observe_deletion((namespace, deletion.name), deletion.uid, writer)
         self._deleted[deletion.uid] = time.monotonic()
         self._deleted.move_to_end(deletion.uid)
         while len(self._deleted) > _MAX_DELETED:
@@ -101,8 +105,8 @@ class Shell:
         """Apply and create what is not there; returns whether something was written, and the first refusal."""
         refused: ApplyRefusedError | None = None
         made = False
-        apply = partial(self._apply, writer=writer)
-        for act, objects in ((apply, decision.apply), (self.create, decision.create)):
+        apply, create = partial(self._apply, writer=writer), partial(self.create, writer=writer)
+        for act, objects in ((apply, decision.apply), (create, decision.create)):
             for wanted_kind, wanted in objects:
                 try:
                     made = await act(wanted_kind, wanted) or made
@@ -157,12 +161,12 @@ class Shell:
         self._observed(kind, found)
         return agrees(kind, found, wanted)
 
-    async def create(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
+    async def create(self, kind: Kind, wanted: Mapping[str, Any], *, writer: Pass | None = None) -> bool:
         """Create an object unless it exists; one that exists is left as it is. Returns whether it was created."""
         if self._live(kind, wanted) is not None:
             return False
         try:
-            self._observed(kind, await self._client.create(kind, dict(wanted)))
+            self._observed(kind, await self._client.create(kind, dict(wanted)), writer)
         except AlreadyExists:  # the cache is behind; the watch tells soon
             log.debug("exists already", extra={"object": name_of(wanted)})
             return False

@@ -20,7 +20,6 @@ from api.kinds import (
     EVENT,
     JOB,
     PERSISTENT_VOLUME_CLAIM,
-    POD,
 )
 from api.names import (
     ANNOTATION_FETCH_KEY,
@@ -49,7 +48,7 @@ from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, rend
 from reconcile.cache import Key
 from reconcile.caches.decide import artifact_names
 from reconcile.client import Client
-from reconcile.controllers import Keys, Tools, job_pod_owner, keys, owner_key
+from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import CACHE_KINDS, word
@@ -58,6 +57,7 @@ from rules.resolve import resolve_runtime_config
 from rules.validate import judge_stored
 
 _MOST_EVENTS = 50  # of one claim that are read
+_FOR_A_SWEEP = timedelta(seconds=2)  # what services change about a disk is looked at by the quarter of an hour
 
 
 class ArtifactController:
@@ -82,9 +82,8 @@ class ArtifactController:
             Watch(watch(AIM_RUNTIME_CONFIG), keys_of_both(self._by_config)),
             Watch(watch(AIM_CLUSTER_RUNTIME_CONFIG), keys_of_both(self._by_config)),
             Watch(watch(PERSISTENT_VOLUME_CLAIM), keys_of_both(owner_key(AIM_ARTIFACT))),
-            Watch(watch(JOB), keys_of_both(owner_key(AIM_ARTIFACT))),
-            Watch(watch(POD), keys_of_both(job_pod_owner(informers, AIM_ARTIFACT))),
-            Watch(watch(AIM_SERVICE), self._disk_owners),
+            *watch_jobs(informers, AIM_ARTIFACT),
+            Watch(watch(AIM_SERVICE), self._disk_owners, _FOR_A_SWEEP),
         )
 
     def _self_and_children(self, artifact: Json) -> Keys:

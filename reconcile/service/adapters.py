@@ -5,7 +5,7 @@ Source: contract, sections 6.1 to 6.3, 8 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -113,7 +113,7 @@ class AdaptersDecision:
     """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete.
 
     `staging`: the declared entries as they stand on the present disk. `entries` differ from it while the servers use
-    another one: they say what is served.
+    another one: they say what is served. `at_rest`: once this pass is written, the next step is a Job's, or nobody's.
     """
 
     entries: tuple[dict[str, Any], ...] = ()
@@ -122,6 +122,7 @@ class AdaptersDecision:
     events: tuple[EventNote, ...] = ()
     recheck_after: timedelta | None = None
     staging: tuple[dict[str, Any], ...] = ()
+    at_rest: bool = False
 
     @property
     def declared(self) -> tuple[dict[str, Any], ...]:
@@ -173,7 +174,10 @@ class _Pass:
     create: list[dict[str, Any]] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
     events: list[EventNote] = field(default_factory=list)
+    moved: list[_Move] = field(default_factory=list)
     recheck: timedelta | None = None
+    restless: bool = False  # something may follow from what this pass writes
+    calm: set[str] = field(default_factory=set)  # adapters that changed, and wait for a Job or for nobody now
 
     def run(self) -> AdaptersDecision:
         seen = self.seen
@@ -197,15 +201,24 @@ class _Pass:
             if entry["state"] != "Deleting":
                 staging.append(entry)
             entries.append(self._observe(self._as_served(ref, entry, before), before))
+            self.restless |= entries[-1] != before and ref.name not in self.calm
         for name in sorted(old.keys() - names):
+            self.restless = True
             leaving = self._leaving(old[name])
             if leaving is not None:
                 entries.append(self._observe(leaving, old[name]))
         for job in seen.stage_jobs:
             if not job.terminating and (job.key not in wanted or found_undeclared(job)):
+                self.restless = True
                 self._drop(job)
         return AdaptersDecision(
-            tuple(entries), tuple(self.create), tuple(self.delete), tuple(self.events), self.recheck, tuple(staging)
+            tuple(entries),
+            tuple(self.create),
+            tuple(self.delete),
+            (*self.events, *_told(self.moved)),
+            self.recheck,
+            tuple(staging),
+            at_rest=not (self.restless or seen.pods or seen.moving),
         )
 
     def _as_served(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
@@ -395,6 +408,7 @@ class _Pass:
     def _waiting(self, entry: dict[str, Any]) -> dict[str, Any]:
         if entry.get("state") == "Failed" or reason_of(entry) == HELD:
             return entry
+        self.calm.add(entry["name"])
         return _without(entry, "lastError", "progress") | {"state": "Pending"}
 
     def _running(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
@@ -455,7 +469,10 @@ class _Pass:
         self.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
         started = {"artifactGeneration": generation_of(artifact), "stagedForMaxRank": seen.max_rank}
         if entry.get("state") == "Failed":  # stays so until the new attempt really runs
+            self.restless = True
             return entry | started
+        if not entry.get("nextRetryTime"):
+            self.calm.add(entry["name"])
         return _without(entry, "lastError") | started | {"state": "Pending"}
 
     def _recorded(self, entry: dict[str, Any], artifact: Json, job: JobState) -> dict[str, Any]:
@@ -497,6 +514,8 @@ class _Pass:
             entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
         elif not unchanged:
             entry["stagedAt"] = timestamp(finished_at)
+        if (integer(entry, "rank") or 0) <= (self.seen.max_rank or 0) and "loadedReplicas" not in entry:
+            self.calm.add(entry["name"])
         staying = self._staying_pods()
         if self.seen.mode == "dynamic" or not staying or unchanged:
             return entry
@@ -536,14 +555,40 @@ class _Pass:
         since = None if changed else text(old, "lastObserved")
         stamped = entry | {"lastObserved": since or timestamp(self.seen.now)}
         if changed and (old or entry["state"] != "Pending"):
-            bad = entry["state"] in ("Failed", "LoadRejected")
-            words = f"adapter {entry['name']}: {old.get('state') or 'new'} → {entry['state']}"
-            error = text(entry, "lastError")
-            note = EventNote(
-                "Warning" if bad else "Normal", f"Adapter{entry['state']}", f"{words}: {error}" if error else words
+            self.moved.append(
+                _Move(entry["name"], old.get("state") or "new", entry["state"], text(entry, "lastError") or "")
             )
-            self.events.append(note)
         return {key: value for key, value in stamped.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """An adapter whose state changed."""
+
+    name: str
+    before: str
+    after: str
+    error: str
+
+
+_MOST_NAMES = 300  # bytes of names in one event; an error may follow, and its message holds 1,024
+
+
+def _told(moves: Sequence[_Move]) -> list[EventNote]:
+    """Return the events of a pass: adapters that moved alike share one."""
+    alike: dict[tuple[str, str, str], list[list[str]]] = {}
+    for move in moves:
+        groups = alike.setdefault((move.before, move.after, move.error), [[]])
+        if sum(len(name) + 2 for name in (*groups[-1], move.name)) > _MOST_NAMES:
+            groups.append([])
+        groups[-1].append(move.name)
+    return [_note(names, *how) for how, groups in alike.items() for names in groups if names]
+
+
+def _note(names: Sequence[str], before: str, after: str, error: str) -> EventNote:
+    words = f"adapter{'s' if len(names) > 1 else ''} {', '.join(names)}: {before} → {after}"
+    bad = after in ("Failed", "LoadRejected")
+    return EventNote("Warning" if bad else "Normal", f"Adapter{after}", f"{words}: {error}" if error else words)
 
 
 _NOT_YET = frozenset({"Pending", "Downloading"})

@@ -15,7 +15,6 @@ from api.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     INFERENCE_SERVICE,
-    JOB,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -42,7 +41,7 @@ from api.view import (
     uses_adapters,
 )
 from reconcile.cache import Key
-from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, job_pod_owner, keys, owner_key, unless_progress, url_host
+from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import (
@@ -94,8 +93,8 @@ class ServiceController:
             Watch(informers[PERSISTENT_VOLUME_CLAIM], keys_of_both(self._by_claim)),
             Watch(informers[INFERENCE_SERVICE], keys_of_both(owner_key(AIM_SERVICE))),
             Watch(informers[CONFIG_MAP], keys_of_both(owner_key(AIM_SERVICE))),
-            Watch(informers[JOB], keys_of_both(owner_key(AIM_SERVICE))),
-            Watch(informers[POD], keys_of_both(self._by_pod)),
+            Watch(informers[POD], keys_of_both(self._by_predictor)),
+            *watch_jobs(informers, AIM_SERVICE),
             Watch(informers[DEPLOYMENT], keys_of_both(self._by_predictor)),
             Watch(informers[AIM_PROFILE_CACHE], keys_of_both(self._by_cache)),
             Watch(informers[AIM_TEMPLATE_CACHE], keys_of_both(self._by_cache)),
@@ -178,9 +177,6 @@ class ServiceController:
     def _by_predictor(self, obj: Json) -> Keys:
         isvc = self._tools.find(INFERENCE_SERVICE, namespace_of(obj), isvc_of(obj))
         return owner_key(AIM_SERVICE)(isvc) if isvc is not None else []
-
-    def _by_pod(self, pod: Json) -> Keys:
-        return [*self._by_predictor(pod), *job_pod_owner(self._tools.informers, AIM_SERVICE)(pod)]
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """Make one pass over a service."""

@@ -61,15 +61,17 @@ def decide(seen: Observed) -> Decision:
     status = render_status(seen, conditions, adapters, disk, cache)
     status["status"] = phase(seen, valid, served, cache, adapters)
     decision = draft.decision(without_nulls(status))
-    return replace(decision, at_rest=_at_rest(seen, decision, disk, applied))
+    return replace(decision, at_rest=_at_rest(seen, decision, disk, adapters, applied))
 
 
-def _at_rest(seen: Observed, decision: Decision, disk: Disk, applied: Applied) -> bool:
+def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersDecision, applied: Applied) -> bool:
     """Whether nothing follows from what this pass writes.
 
     Adapters live on from the status, a roll is told until it is over, and a new cache may bring another base.
     """
-    if disk.wanted or seen.stage_jobs or decision.status.get("adapters") or decision.create or decision.delete:
+    if any(kind != JOB for kind, _ in decision.create) or any(deletion.kind != JOB for deletion in decision.delete):
+        return False
+    if not (disk.at_rest and adapters.at_rest) if disk.wanted else seen.stage_jobs or decision.status.get("adapters"):
         return False
     if any(
         kind not in _OF_THE_SERVER or (kind == INFERENCE_SERVICE and not applied.made) for kind, _ in decision.apply
@@ -82,7 +84,7 @@ def _at_rest(seen: Observed, decision: Decision, disk: Disk, applied: Applied) -
 
 def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
     if not adapter_refs(seen.service) and not items(seen.service, "status", "adapters") and not seen.stage_jobs:
-        return AdaptersDecision()
+        return AdaptersDecision(at_rest=True)
     configs, wiring = _job_configs(seen), seen.wiring
     decided = decide_adapters(
         adapter_life.Observed(

@@ -37,6 +37,7 @@ class Disk:
 
     `wanted`: the service has or needs a directory there. `claim` and `claim_uid` are empty while the base has no disk.
     `synced`: the directory holds the declared set and nothing else. `problem`: why it does not, where that is known.
+    `at_rest`: once this pass is written, the next step is a Job's.
     """
 
     wanted: bool
@@ -45,6 +46,7 @@ class Disk:
     recorded: Recorded
     synced: bool = False
     problem: str = ""
+    at_rest: bool = False
 
     @property
     def ready(self) -> bool:
@@ -102,14 +104,17 @@ class _Sync:
         if newest is not None and newest.phase == "succeeded" and not _superseded(newest):
             self._drop(newest)
             done = Recorded(key, self.claim, self.claim_uid)
-            return Disk(True, self.claim, self.claim_uid, done, synced=True)
+            alone = own == [newest] and not foreign
+            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=alone)
         recorded = self.recorded
         if recorded.key == key and (foreign or self._coming_back() or self._found_undeclared()):
             recorded = Recorded("", recorded.claim, recorded.claim_uid)
         if newest is None and recorded.key == key:
-            return Disk(True, self.claim, self.claim_uid, recorded, synced=True)
-        problem = self._next(key, paths, newest, waits=bool(foreign or own) or self._leaving_unmarked())
-        return Disk(True, self.claim, self.claim_uid, recorded, problem=problem)
+            return Disk(True, self.claim, self.claim_uid, recorded, synced=True, at_rest=not own)
+        waits = bool(foreign or own) or self._leaving_unmarked()
+        problem = self._next(key, paths, newest, waits=waits)
+        on_its_way = not waits if newest is None else not newest.finished and own == [newest] and not foreign
+        return Disk(True, self.claim, self.claim_uid, recorded, problem=problem, at_rest=on_its_way)
 
     def _paths(self) -> list[str]:
         facts = self.seen.facts

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, INFERENCE_SERVICE, JOB, Kind
+from api.jobs import JobResult
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE,
+    INFERENCE_SERVICE,
+    JOB,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    Kind,
+)
+from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY
 from api.view import name_of
-from bench.reconcile.surroundings import BASE, base_and_profile, service
+from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
+from reconcile.cache import Json
 from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
+from reconcile.engine import Watch
 from reconcile.errors import Conflict, Invalid
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.poll import Poller
@@ -80,20 +94,32 @@ class Server:
         }
         return self.stored(kind, old, status=status)
 
+    async def create(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append(f"create {kind.plural}")
+        return self.stored(kind, obj)
+
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> bool:
         self.calls.append(f"delete {kind.plural} {name} {uid}")
         return True
 
 
-class Scene:
-    """Services of one ready base and the controller over them."""
+def _wake(woken: list[tuple[str, str]], watch: Watch, old: Json | None, new: Json | None) -> None:
+    woken += [key for key in watch.keys(old, new) if watch.informer.writer != (AIM_SERVICE, key)]
 
-    def __init__(self, *, projected: bool) -> None:
+
+class Scene:
+    """Services of one ready base (with an adapter disk, if that is asked for) and the controller over them."""
+
+    def __init__(self, *, projected: bool, disk: bool = False) -> None:
         self.server = server = Server()
         self.told: list[str] = []
         self.moment = datetime(2026, 3, 1, tzinfo=UTC)
-        for kind, obj in base_and_profile(PLACE, disk=False, projected=projected):
-            server.add(kind, obj, **({"status": READY} if kind == AIM_ARTIFACT else {}))
+        ready = READY | ({"adapterPersistentVolumeClaim": "llama-disk"} if disk else {})
+        for kind, obj in base_and_profile(PLACE, disk=disk, projected=projected):
+            server.add(kind, obj, **({"status": ready} if kind == AIM_ARTIFACT else {}))
+        if disk:
+            claim = {"metadata": {"name": "llama-disk", "namespace": PLACE}}
+            server.add(PERSISTENT_VOLUME_CLAIM, claim, status={"phase": "Bound"})
         recorder = SimpleNamespace(record=lambda _, __, reason, ___: self.told.append(reason))
         nobody: Callable[[Any], None] = lambda _: None  # noqa: E731
         self.shell = Shell(
@@ -104,6 +130,24 @@ class Scene:
             server.informers, world, self.shell, ReconcileSettings(), cast("Any", servers), lambda: self.moment
         )
         self.controller = ServiceController(tools, servers)
+
+    def woken_from_now_on(self) -> list[tuple[str, str]]:
+        """Return a list that takes each service that a change asks a pass for and that did not make it itself."""
+        woken: list[tuple[str, str]] = []
+        for watch in self.controller.watches:
+            if watch.informer.kind in (AIM_SERVICE, INFERENCE_SERVICE, JOB):
+                watch.informer.add_handler(partial(_wake, woken, watch))
+        return woken
+
+    def end_jobs(self, result: JobResult, key_annotation: str) -> None:
+        """Let all Jobs end that carry this key, as their pods say."""
+        for job in self.server.informers[JOB].items():
+            if key_annotation in job["metadata"]["annotations"]:
+                owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name_of(job), "uid": job["metadata"]["uid"]}
+                metadata = {"name": f"{name_of(job)}-x", "namespace": PLACE, "ownerReferences": [owner]}
+                ended = {"exitCode": 0, "message": result.to_termination_message()}
+                status = {"containerStatuses": [{"name": "disk", "state": {"terminated": ended}}]}
+                self.server.add(POD, {"metadata": metadata}, status=status)
 
     async def passes(self, count: int) -> list[str]:
         """Make passes over all services, a minute apart; returns the requests."""
@@ -147,6 +191,41 @@ async def test_an_edit_costs_one_apply_and_one_status() -> None:
     spec = old["spec"] | {"env": [{"name": "BENCH", "value": "1"}]}
     scene.server.add(AIM_SERVICE, old | {"spec": spec, "metadata": old["metadata"] | {"generation": 2}})
     assert await scene.passes(3) == ["apply inferenceservices", "patch aimservices"]
+
+
+async def test_a_service_with_four_adapters_is_told_of_at_three_moments() -> None:
+    """Its directory is being made; it is made, so the server and all staging start; all is staged.
+
+    No pass is woken by what it wrote itself, and each finished Job goes.
+    """
+    scene = Scene(projected=False, disk=True)
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    await scene.passes(2)  # makes the cache for all
+    scene.server.add(AIM_PROFILE_CACHE, _holding_the_base(scene))
+    for name in adapter_names(1, 4):
+        scene.server.add(AIM_ARTIFACT, adapter(PLACE, name))
+    scene.server.add(AIM_SERVICE, service(PLACE, 1, 4))
+    woken_by_itself = scene.woken_from_now_on()
+    assert _kinds(await scene.passes(2)) == ["create jobs", "patch aimservices"]
+    scene.end_jobs(JobResult(ok=True, reason="SubtreeSynced"), ANNOTATION_SYNC_KEY)
+    started = ["apply inferenceservices", *["create jobs"] * 4, "patch aimservices", "delete jobs"]
+    assert _kinds(await scene.passes(2)) == started
+    assert scene.server.statuses[-1]["status"] == "Starting"
+    scene.end_jobs(JobResult(ok=True, reason="AdapterStaged", rank=16, digest="sha256:1"), ANNOTATION_STAGE_KEY)
+    assert _kinds(await scene.passes(2)) == ["patch aimservices", *["delete jobs"] * 4]
+    assert scene.server.statuses[-1]["adapterSummary"] == "4/4"
+    assert scene.told == ["AdapterDownloaded"]
+    assert woken_by_itself == []
+
+
+def _kinds(calls: list[str]) -> list[str]:
+    return [" ".join(call.split()[:2]) for call in calls]
+
+
+def _holding_the_base(scene: Scene) -> dict[str, Any]:
+    cache = scene.server.informers[AIM_PROFILE_CACHE].items()[0]
+    spec = cache["spec"] | {"requiresAdapterDisk": True}
+    return dict(cache) | {"spec": spec, "status": {"status": "Ready", "artifacts": {"0": {"name": BASE}}}}
 
 
 async def test_a_refused_apply_is_not_decided_anew() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, Kind
+from api.jobs import JobResult
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, JOB, POD, Kind
+from api.names import ANNOTATION_ATTEMPT
+from reconcile.cache import key_of
 from reconcile.caches.controller import CacheController
 from reconcile.client import Client
-from reconcile.engine import Controller
+from reconcile.controllers import SIBLINGS
+from reconcile.engine import GATHER, Controller
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.manager import make_reconciler
 from reconcile.settings import CONTROLLERS, ReconcileSettings
@@ -69,6 +74,92 @@ def woken(controller: Controller, changed: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(("kind", "name", "spec", "expected"), CASES.values(), ids=CASES)
 def test_services(scene: Scene, kind: str, name: str, spec: dict[str, Any], expected: set[str]) -> None:
     assert woken(scene.controller, _object(KIND_BY_NAME[kind], name, spec)) == expected
+
+
+def test_of_an_adapters_status_only_its_path_wakes_services(scene: Scene) -> None:
+    old = scene.server.informers[AIM_ARTIFACT].get(PLACE, "lora")
+    assert old is not None
+    for status, expected in (({"status": "Ready"}, set()), ({"adapterPath": "elsewhere"}, {"adapted"})):
+        keys = {
+            name
+            for watch in scene.controller.watches
+            if watch.informer.kind == AIM_ARTIFACT
+            for _, name in watch.keys(old, old | {"status": status})
+        }
+        assert keys == expected
+
+
+# -- Jobs and their pods --------------------------------------------------------------------------------------------
+
+
+class JobScene:
+    """Two Jobs of one service, seen through the watches of the service controller."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.owner = {"apiVersion": AIM_SERVICE.api_version, "kind": "AIMService", "name": "adapted", "uid": "u"}
+        self.jobs = [self.job(name) for name in ("one", "two")]
+        for job in self.jobs:
+            scene.server.informers[JOB].store(job)
+
+    def job(self, name: str, **more: Any) -> dict[str, Any]:
+        job = _object(JOB, name, {})
+        job["metadata"] |= {"ownerReferences": [self.owner], "annotations": {ANNOTATION_ATTEMPT: "1"}}
+        return self.scene.server.stored(JOB, job, **more)
+
+    def pod(self, job: dict[str, Any], state: dict[str, Any], **status: Any) -> dict[str, Any]:
+        pod = _object(POD, f"{job['metadata']['name']}-x", {})
+        pod["metadata"]["ownerReferences"] = [{"kind": "Job", "apiVersion": "batch/v1"} | job["metadata"]]
+        status |= {"containerStatuses": [{"name": "disk", "state": state}]}
+        return self.scene.server.stored(POD, pod, status=status)
+
+    def told(self, kind: Kind, new: dict[str, Any] | None, old: dict[str, Any] | None = None) -> list[timedelta]:
+        """Take in a change; returns the gathering time of each wake of the service."""
+        informer = self.scene.server.informers[kind]
+        if new is not None:
+            informer.store(new)
+        elif old is not None:
+            informer.drop(key_of(old))
+        watches = [watch for watch in self.scene.controller.watches if watch.informer is informer]
+        gathers = [watch.gather for watch in watches if (PLACE, "adapted") in watch.keys(old, new)]
+        return [gather if isinstance(gather, timedelta) else gather(old, new) for gather in gathers]
+
+
+_ENDED = {"terminated": {"exitCode": 0, "message": JobResult(ok=True, reason="AdapterStaged").to_termination_message()}}
+
+
+def test_a_job_wakes_its_owner_when_its_story_goes_on_and_not_for_bookkeeping(scene: Scene) -> None:
+    jobs = JobScene(scene)
+    one, two = jobs.jobs
+    counted = jobs.job("one", status={"active": 1, "startTime": "2026-01-01T00:00:00Z"})
+    assert jobs.told(JOB, counted, one) == []
+    young = jobs.pod(one, {})
+    assert jobs.told(POD, young) == []
+    words = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+    stuck = jobs.pod(one, {}, conditions=[words])
+    assert jobs.told(POD, stuck, young) == [GATHER]
+    runs = jobs.pod(one, {"running": {}}, podIP="10.0.0.1")
+    assert jobs.told(POD, runs, stuck) == [GATHER]
+    ended = jobs.pod(one, _ENDED)
+    assert jobs.told(POD, ended, runs) == [SIBLINGS]  # the other Job may end in this very moment
+    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+    assert jobs.told(JOB, jobs.job("one", status=complete), counted) == []
+    bare = jobs.pod(one, _ENDED)
+    assert jobs.told(POD, bare, ended) == []
+    assert jobs.told(POD, jobs.pod(two, _ENDED)) == [GATHER]  # nothing to wait for any more
+    assert jobs.told(POD, None, bare) == [GATHER]  # its words are lost, its Job is still there
+
+
+def test_a_job_that_comes_goes_or_fails_by_itself_wakes_its_owner(scene: Scene) -> None:
+    jobs = JobScene(scene)
+    one, two = jobs.jobs
+    failed = jobs.job("one", status={"conditions": [{"type": "Failed", "status": "True"}]})
+    assert jobs.told(JOB, failed, one) == [GATHER]
+    leaving = jobs.job("two")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert jobs.told(JOB, leaving, two) == [GATHER]
+    assert jobs.told(JOB, None, leaving) == [GATHER]
+    assert jobs.told(JOB, jobs.job("three")) == [GATHER]
 
 
 def test_the_overlay_of_a_service_wakes_it(scene: Scene) -> None:

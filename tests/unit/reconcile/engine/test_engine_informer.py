@@ -195,6 +195,31 @@ async def test_a_late_answer_does_not_bring_a_deleted_object_back(api: FakeApi, 
         assert informer.get("ns", "a") is None
 
 
+async def test_a_deletion_of_ours_is_taken_in_at_once_and_its_late_echoes_wake_no_one(
+    api: FakeApi, client: Client
+) -> None:
+    informer = Informer(client, WIDGET)
+    told: list[tuple[str, object]] = []
+    informer.add_handler(lambda old, new: told.append(("gone" if new is None else "there", informer.writer)))
+    me = (WIDGET, ("ns", "owner"))
+    async with running(informer):
+        await asyncio.wait_for(informer.synced.wait(), 5)
+        kept = api.put("widgets", "ns", "a", metadata={"finalizers": ["x/y"]})
+        stored = await client.apply(WIDGET, {"metadata": {"namespace": "ns", "name": "b"}})
+        await until(lambda: len(informer.items()) == 2)
+        informer.observe_deletion(("ns", "a"), kept["metadata"]["uid"], me)
+        assert informer.get("ns", "a") is not None  # its finalizers are not done
+        informer.observe_deletion(("ns", "b"), "another", me)
+        assert informer.get("ns", "b") is not None
+        told.clear()
+        informer.observe_deletion(("ns", "b"), stored["metadata"]["uid"], me)
+        informer.store(stored)  # what the watch still has to tell of the time before
+        api.remove("widgets", "ns", "b")
+        api.put("widgets", "ns", "b", metadata={"uid": "a successor"})
+        await until(lambda: informer.get("ns", "b"))
+    assert told == [("gone", me), ("there", None)]
+
+
 async def test_a_server_restored_from_a_backup_is_believed(api: FakeApi, client: Client) -> None:
     for _ in range(50):
         api.put("widgets", "ns", "a", v="new")

@@ -55,6 +55,31 @@ def test_adding_and_removing_in_dynamic_mode_touches_no_pod() -> None:
     assert life.condition("Adapters") == ("True", "AdaptersStaged")
 
 
+def test_adapters_that_move_alike_share_an_event_and_others_have_their_own() -> None:
+    life = Life()
+    for name in ("a", "b", "c"):
+        life.adapter(name)
+    long = [f"{letter}{'x' * 200}" for letter in "de"]
+    for name in long:
+        life.adapter(name)
+    life.machinery.sources["hf://acme/c"].broken = True
+    life.service("dynamic", ["a", "b", "c", *long])
+    life.passes()
+    for _ in range(2):  # Jobs that end in one moment: base and directory, then all staging
+        life.cluster.events.clear()
+        while life.machinery.waiting_jobs():
+            for job in life.machinery.waiting_jobs():
+                life.machinery.run(job, "ok")
+        life.machinery.tick()
+        life.passes()
+    moves = [event for event in life.cluster.events if "chat: Adapter" in event]
+    assert moves == [
+        f"chat: AdapterDownloaded: adapters a, b, {long[0]}: Pending → Downloaded",
+        f"chat: AdapterDownloaded: adapter {long[1]}: Pending → Downloaded",  # a message has its limit
+        "chat: AdapterFailed: adapter c: Pending → Failed: SourceRepositoryNotFound: no such repository",
+    ]
+
+
 def test_a_static_service_waits_for_all_its_adapters() -> None:
     life = Life()
     life.adapter("a")
