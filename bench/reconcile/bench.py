@@ -12,12 +12,13 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE  # noqa: E402
 from api.names import inference_service_name  # noqa: E402
 from api.view import name_of, text  # noqa: E402
 from bench.reconcile import floor  # noqa: E402
+from bench.reconcile.phases import Phases  # noqa: E402
 from bench.reconcile.server import Server, delta, running  # noqa: E402
 from bench.reconcile.surroundings import (  # noqa: E402
     BASE,
@@ -41,12 +43,14 @@ from bench.reconcile.surroundings import (  # noqa: E402
     namespace,
     service_name,
 )
+from devcluster.folder import Layout  # noqa: E402
 from devcluster.front import bring_up, take_down  # noqa: E402
 from reconcile.client import Client  # noqa: E402
 from reconcile.errors import ApiError  # noqa: E402
 
 _EDIT_SECONDS = 30.0  # an edit whose write does not come by then is a failure
 _REST_SECONDS = 5.0
+_SETTLE_SECONDS = 1800.0
 
 
 @dataclass(slots=True)
@@ -127,6 +131,7 @@ class Shape:
     """One measurement: so many services with so many adapters each."""
 
     client: Client
+    outside: Outside
     kubeconfig: Path
     log: Path
     services: int
@@ -161,9 +166,18 @@ class Shape:
                 result["artifacts"] = await self._add_artifacts(server)
         result["restart"] = await self._restart(resync_edits=False)
         result["resync"] = await self._restart(resync_edits=True)
-        per_service = {key: n / (self.services - self.small) for key, n in result["create"]["by"].items()}
         if self.floor:
-            result["floor"] = await floor.measure(self.client, self.place, self.services - self.small, per_service)
+            task = floor.Task(
+                self.kubeconfig,
+                self.place,
+                self.services - self.small,
+                self.adapters,
+                result["create"]["by"],
+                result["create"].pop("samples"),
+            )
+            result["floor"] = await floor.measure(self.client, task, jobs_run=False)
+            if self.adapters:
+                result["floor_jobs"] = await floor.measure(self.client, task, jobs_run=True)
         result["load_end"] = os.getloadavg()[0]
         return result
 
@@ -176,22 +190,31 @@ class Shape:
     async def _create(self, server: Server) -> dict[str, Any]:
         """Create the services that are not there yet and wait for rest."""
         calls, spent, rss, passes = server.calls(), server.cpu(), server.rss_mib(), server.passes()
-        begun = time.monotonic()
-        await create_services(self.client, self.place, range(self.small, self.services), self.adapters)
-        created = time.monotonic() - begun
-        settled = server.started + await server.quiet() - begun
-        made, count = delta(server.calls(), calls, reads=False), self.services - self.small
+        count = self.services - self.small
+        phases = Phases(self.client, self.outside, self.place, self.adapters)
+        async with phases.watched():
+            await asyncio.sleep(0.5)  # the watch is open
+            begun = time.monotonic()
+            await create_services(self.client, self.place, range(self.small, self.services), self.adapters)
+            created = time.monotonic() - begun
+            settled = await phases.all_settled(count, within=_SETTLE_SECONDS) - begun
+            spent = server.cpu() - spent
+            quiet = server.started + await server.quiet() - begun
+        made = delta(server.calls(), calls, reads=False)
         stored, _ = await self.client.list_all(AIM_SERVICE, self.place)
         told = sum(1 for obj in stored if text(obj, "status", "status") == "Starting")
         served, _ = await self.client.list_all(INFERENCE_SERVICE, self.place)
         return {
             "created_s": created,
             "settled_s": settled,
+            "quiet_s": quiet,
+            "phases": phases.table(),
+            "samples": await phases.collect(),
             "right": told == len(served) == self.services,
             "by": made,
             "calls_per_service": sum(made.values()) / count,
             "passes_per_service": (server.passes() - passes) / count,
-            "cpu_s": server.cpu() - spent,
+            "cpu_s": spent,
             "rss_before_mib": rss,
             "rss_mib": server.rss_mib(),
             "rss_peak_mib": server.rss_mib("VmHWM"),
@@ -257,7 +280,9 @@ def table(result: dict[str, Any]) -> str:
     few, full = result["edit_few"], result["edit_all"]
     calls = ", ".join(f"{key} {n}" for key, n in made["by"].items())
     rows = {
-        "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s), as expected: {made['right']}",
+        "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s, all events told after"
+        f" {made['quiet_s']:.1f} s), as expected: {made['right']}",
+        **_phases_row(result),
         "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
         "CPU, stall": f"{made['cpu_s']:.2f} s, {made['stall_ms']:.0f} ms",
         "RSS": f"{made['rss_before_mib']:.0f} -> {made['rss_mib']:.0f} MiB, peak {made['rss_peak_mib']:.0f}",
@@ -274,15 +299,28 @@ def table(result: dict[str, Any]) -> str:
     }
     title = f"{result['services']} services, {result['adapters']} adapters each; load average"
     lines = [f"{title} {result['load']:.1f} at the start, {result['load_end']:.1f} at the end"]
-    return "\n".join([*lines, *(f"  {key:18} {value}" for key, value in rows.items())])
+    return "\n".join([*lines, *(f"  {key:19} {value}" for key, value in rows.items())])
 
 
 def _floor_row(result: dict[str, Any]) -> dict[str, str]:
     if "floor" not in result:
         return {}
-    made, bare = result["create"], result["floor"]
-    ratios = f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
-    return {"floor": f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}"}
+    rows, made = {}, result["create"]
+    for key, title in (("floor", "floor, calls alone"), ("floor_jobs", "floor, Jobs run")):
+        if bare := result.get(key):
+            ratios = (
+                f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
+            )
+            rows[title] = (
+                f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}"
+            )
+    return rows
+
+
+def _phases_row(result: dict[str, Any]) -> dict[str, str]:
+    steps = result["create"]["phases"]
+    words = (f"{step} {took['p50_s']:.2f} ({took['max_s']:.2f})" for step, took in steps.items())
+    return {"steps, p50 (max) s": ", ".join(words)} if result["adapters"] else {}
 
 
 def _artifacts_row(result: dict[str, Any]) -> dict[str, str]:
@@ -307,6 +345,7 @@ async def run(options: Any, kubeconfig: Path, log: Path) -> dict[str, Any]:
             for services, adapters in options.shapes:
                 shape = Shape(
                     client,
+                    outside,
                     kubeconfig,
                     log,
                     services=services,
@@ -332,9 +371,21 @@ async def _plane(given: Path | None, folder: Path) -> AsyncIterator[Path]:
     if await asyncio.to_thread(bring_up, folder, {}, fresh=True, bare=True):
         raise RuntimeError("the control plane does not start")
     try:
-        yield folder / "kubeconfig"
+        with _scheduler_halted(folder):
+            yield folder / "kubeconfig"
     finally:
         await asyncio.to_thread(take_down, folder)
+
+
+@contextmanager
+def _scheduler_halted(folder: Path) -> Iterator[None]:
+    """Halt the scheduler: there is no node, and it would say so of each pod with three more calls."""
+    pid = json.loads(Layout(folder).state.read_text())["processes"]["kube-scheduler"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def _main(options: Any) -> dict[str, Any]:

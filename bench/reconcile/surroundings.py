@@ -32,7 +32,7 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import Json, dig, items, name_of, namespace_of, text, uid_of
+from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
 from bench.reconcile.server import ROOT
 from reconcile.client import Client
 from reconcile.errors import ApiError, NotFound
@@ -176,17 +176,23 @@ async def create_artifacts(client: Client, place: str, count: int) -> None:
 
 @dataclass(slots=True)
 class Outside:
-    """Binds claims and lets Jobs end well, as provisioner and kubelet would. Counts what it ended."""
+    """Binds claims and lets Jobs end well, as provisioner and kubelet would. Counts what it ended.
+
+    `listeners` are told of each change of a Job or pod: (kind, type of the event, object).
+    """
 
     client: Client
     ended: int = 0
+    listeners: list[Callable[[Kind, str, Json], None]] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
+    _keys: dict[str, Json] = field(default_factory=dict)  # UID of a Job that has not ended -> its annotations
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         """Work until the end of the block."""
         tasks = [
             asyncio.create_task(self._follow(PERSISTENT_VOLUME_CLAIM, self._bind)),
+            asyncio.create_task(self._follow(JOB, self._note)),
             asyncio.create_task(self._follow(POD, self._end)),
         ]
         try:
@@ -203,6 +209,8 @@ class Outside:
             try:
                 async with asyncio.TaskGroup() as group:
                     async for event in self.client.watch(kind, version):
+                        for listener in self.listeners:
+                            listener(kind, event.type, event.object)
                         if event.type == "ADDED":
                             group.create_task(self._once(event.object, act))
             except* ApiError:
@@ -212,6 +220,9 @@ class Outside:
         if uid_of(obj) not in self._seen:
             self._seen.add(uid_of(obj))
             await act(obj)
+
+    async def _note(self, job: Json) -> None:
+        self._keys[uid_of(job)] = mapping(job, "metadata", "annotations")
 
     async def _bind(self, claim: Json) -> None:
         if text(claim, "spec", "volumeName"):
@@ -235,16 +246,17 @@ class Outside:
         await self.client.create(VOLUME, volume)
 
     async def _end(self, pod: Json) -> None:
-        job_name = next(
-            (text(ref, "name") for ref in items(pod, "metadata", "ownerReferences") if ref["kind"] == "Job"), None
-        )
+        owner = next((ref for ref in items(pod, "metadata", "ownerReferences") if ref["kind"] == "Job"), None)
         role = text(pod, "metadata", "labels", LABEL_ROLE)
-        if job_name is None or role not in _RESULTS:
+        if owner is None or role not in _RESULTS:
             return
         annotation, result = _RESULTS[role]
         try:
-            job = await self.client.get(JOB, namespace_of(pod), job_name)
-            key = text(job, "metadata", "annotations", annotation) or ""
+            noted = self._keys.pop(owner["uid"], None)
+            if noted is None:  # the pod was seen first
+                job = await self.client.get(JOB, namespace_of(pod), owner["name"])
+                noted = mapping(job, "metadata", "annotations")
+            key = text(noted, annotation) or ""
             said = result.model_copy(update={"key": key}).to_termination_message()
             await self.client.patch_status(POD, namespace_of(pod), name_of(pod), {"status": _ended(pod, said)})
             self.ended += 1
