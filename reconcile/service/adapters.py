@@ -42,6 +42,7 @@ from reconcile.service.loading import (
     Present,
     ServerPod,
     as_served,
+    counted,
     judge_loading,
     keeps_older,
     may_list,
@@ -113,7 +114,9 @@ class AdaptersDecision:
     """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete.
 
     `staging`: the declared entries as they stand on the present disk. `entries` differ from it while the servers use
-    another one: they say what is served. `at_rest`: once this pass is written, the next step is a Job's, or nobody's.
+    another one: they say what is served. `awaited`: names of what servers list from that other disk and the present one
+    does not hold, for whatever reason: a server that moved now would lose them. `at_rest`: once this pass is written,
+    the next step is a Job's, or nobody's.
     """
 
     entries: tuple[dict[str, Any], ...] = ()
@@ -122,6 +125,7 @@ class AdaptersDecision:
     events: tuple[EventNote, ...] = ()
     recheck_after: timedelta | None = None
     staging: tuple[dict[str, Any], ...] = ()
+    awaited: tuple[str, ...] = ()
     at_rest: bool = False
 
     @property
@@ -188,6 +192,7 @@ class _Pass:
         }
         entries: list[dict[str, Any]] = []
         staging: list[dict[str, Any]] = []
+        awaited: list[str] = []
         wanted: set[str] = set()
         names: set[str] = set()
         for ref in adapter_refs(seen.service):
@@ -200,7 +205,13 @@ class _Pass:
                 wanted.add(key)
             if entry["state"] != "Deleting":
                 staging.append(entry)
-            entries.append(self._observe(self._as_served(ref, entry, before), before))
+            served = self._as_served(ref, entry, before)
+            if entry["state"] not in ON_DISK and self._would_be_lost(ref, entry, before):
+                awaited.append(ref.name)
+                served = counted(served, seen.pods)
+            elif served["state"] == "Failed" and not served.get("digest"):
+                served = _without(served, "loadedReplicas")
+            entries.append(self._observe(served, before))
             self.restless |= entries[-1] != before and ref.name not in self.calm
         for name in sorted(old.keys() - names):
             self.restless = True
@@ -218,6 +229,7 @@ class _Pass:
             (*self.events, *_told(self.moved)),
             self.recheck,
             tuple(staging),
+            tuple(awaited),
             at_rest=not (self.restless or seen.pods or seen.moving),
         )
 
@@ -228,6 +240,13 @@ class _Pass:
         if entry["state"] not in _NOT_YET | ON_DISK or not self._was_served(ref, entry, before):
             return entry
         return as_served(entry, before, self.seen.pods)
+
+    def _would_be_lost(self, ref: AdapterRef, entry: Json, before: Json) -> bool:
+        """Whether servers list from another disk what the present one does not hold."""
+        path = entry.get("adapterPath")
+        if not self.seen.moving or not path or not self._was_served(ref, entry, before):
+            return False
+        return may_list(self.seen.pods, path)
 
     def _was_served(self, ref: AdapterRef, entry: Json, before: Json) -> bool:
         """Whether it is this adapter that servers may list by its name, and not one that had the name before."""

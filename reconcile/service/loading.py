@@ -108,6 +108,12 @@ def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) ->
     return entry | {"state": "Downloaded"} if entry["state"] in ON_DISK else entry
 
 
+def counted(entry: dict[str, Any], pods: Sequence[ServerPod]) -> dict[str, Any]:
+    """Return the entry with the number of servers that list it; not all were asked yet: with at least one."""
+    listing = sum(1 for pod in pods if pod.listed is not None and entry["adapterPath"] in pod.listed)
+    return entry | {"loadedReplicas": listing or entry.get("loadedReplicas", 1)}
+
+
 def _without_replicas(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "loadedReplicas"}
 

@@ -67,10 +67,10 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
     """Return Adapters (contract, section 8), None for a service that has nothing to do with them."""
     if not uses_adapters(seen.service) and not adapters.entries:
         return None
+    kept = moving(seen, disk, adapters)
     if seen.adapter_errors:
         message = "; ".join(str(error) for error in seen.adapter_errors)
-        return Condition("Adapters", "False", "AdapterConfigInvalid", message)
-    kept = moving(seen, disk, adapters)
+        return Condition("Adapters", "False", "AdapterConfigInvalid", _joined(message, kept))
     if not disk.claim_uid:
         return Condition("Adapters", "False", "ParentLacksAdapterDisk", _joined(no_disk(seen), kept))
     if not disk.ready:

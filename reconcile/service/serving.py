@@ -111,15 +111,29 @@ def no_disk(seen: Observed) -> str:
 
 
 def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
-    """Say which disk the pods use while that is not the present one, and what the present one still lacks."""
+    """Say which disk the pods use while that is not the present one, what the present one lacks, and the way out."""
     kept = seen.wiring
-    if kept is None or kept.claim == disk.claim or not uses_adapters(seen.service):
+    if kept is None or not uses_adapters(seen.service):
         return ""
+    if kept.claim == disk.claim:
+        old = sorted({pod.claim for pod in seen.pods if pod.claim and pod.claim != kept.claim})
+        return f"pods that are being replaced still mount {_claims(old)}" if old else ""
     words = f'the pods keep claim "{kept.claim}"'
     if not disk.claim:
         return words
     missing = ", ".join(f"{e['name']} is {e['state']}" for e in adapters.staging if e["state"] not in ON_DISK)
-    return f'{words} until claim "{disk.claim}" holds all adapters' + (f" ({missing} there)" if missing else "")
+    words += f' until claim "{disk.claim}" holds all adapters' + (f" ({missing} there)" if missing else "")
+    stuck = [e["name"] for e in adapters.staging if e["name"] in adapters.awaited and not _on_its_way(e)]
+    if not stuck:
+        return words
+    remedy = "mend what lastError says"
+    if adapter_mode(seen.service) == "dynamic":
+        remedy += " or remove it from spec.adapters"
+    return f"{words}; what is served would be lost: for {', '.join(stuck)}, {remedy}"
+
+
+def _claims(names: list[str]) -> str:
+    return ("claim " if len(names) == 1 else "claims ") + ", ".join(f'"{name}"' for name in names)
 
 
 def provisioning(seen: Observed, disk: Disk) -> str:
@@ -186,7 +200,7 @@ def _adapters_held(
         return False
     if adapter_mode(seen.service) == "static":
         return not adapters.all_on_disk
-    return any(_on_its_way(entry) for entry in adapters.staging)
+    return bool(adapters.awaited) or any(_on_its_way(entry) for entry in adapters.staging)
 
 
 def _on_its_way(entry: Json) -> bool:

@@ -162,6 +162,91 @@ def test_a_base_that_was_deleted_gets_its_successor_and_the_pods_keep_the_old_un
     assert not [claim for claim in life.store.all(PERSISTENT_VOLUME_CLAIM) if "deletionTimestamp" in claim["metadata"]]
 
 
+def lose_base(life: Life) -> None:
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, name_of(base))
+
+
+def mounted(life: Life) -> str:
+    wiring = live_wiring(life.isvc)
+    assert wiring is not None
+    return wiring.claim
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+@pytest.mark.parametrize("why", ["its source is broken", "its artifact is gone"])
+def test_what_is_served_and_cannot_come_to_a_new_disk_keeps_the_pods_on_the_old_one(mode: str, why: str) -> None:
+    """L13, L34: for as long as it takes; the message names the adapter and the way out, and that way works."""
+    life = served(mode, "a", "b")
+    before, pods = mounted(life), pods_of(life)
+    if why == "its artifact is gone":
+        life.store.delete(AIM_ARTIFACT, "b")
+    else:
+        life.machinery.sources["hf://acme/b"].broken = True
+    lose_base(life)
+    for _ in range(6):
+        life.machinery.now += timedelta(hours=2)
+        life.cluster._work_off()
+    assert (mounted(life), pods_of(life)) == (before, pods)
+    assert life.state("a") == "Loaded"
+    assert (life.state("b"), life.entry("b")["loadedReplicas"]) == (
+        ("Loaded", 1) if why == "its artifact is gone" else ("Failed", 1)
+    )
+    message = life.message("Adapters")
+    assert f'the pods keep claim "{before}" until claim' in message
+    assert "what is served would be lost: for b, mend what lastError says" in message
+    assert ("or remove it from spec.adapters" in message) == (mode == "dynamic")
+    assert life.writes_of() == []
+    if mode == "dynamic":
+        life.edit(adapters=["a"])
+    elif why == "its artifact is gone":
+        life.adapter("b")
+    else:
+        life.machinery.sources["hf://acme/b"].broken = False
+    life.settle()
+    assert mounted(life) != before
+    assert {entry["name"]: entry["state"] for entry in life.status["adapters"]} == (
+        {"a": "Loaded"} if mode == "dynamic" else {"a": "Loaded", "b": "Loaded"}
+    )
+    assert life.status["status"] == "Running"
+    assert "claim" not in life.message("Adapters")
+
+
+def test_what_was_not_served_holds_no_pod_on_an_old_disk() -> None:
+    life = served("dynamic", "a")
+    life.adapter("b")
+    life.machinery.sources["hf://acme/b"].broken = True
+    life.edit(adapters=["a", "b"])
+    life.cluster._work_off()
+    before = mounted(life)
+    lose_base(life)
+    life.cluster._work_off()
+    assert mounted(life) != before
+    assert (life.state("a"), life.state("b")) == ("Loaded", "Failed")
+    assert "loadedReplicas" not in life.entry("b")
+
+
+def test_the_old_claim_is_named_while_a_server_mounts_it_though_an_adapter_is_invalid() -> None:
+    life = served("dynamic", "a")
+    before = mounted(life)
+    life.adapter("b")
+    spec = life.store.objects[(AIM_ARTIFACT.kind, "b")]["spec"]
+    life.store.edit(AIM_ARTIFACT, "b", {**spec, "compatibleWith": ["other/base"]})
+    life.edit(adapters=["a", "b"])
+    lose_base(life)
+    life.settle()
+    assert mounted(life) == before
+    assert life.condition("Adapters") == ("False", "AdapterConfigInvalid")
+    assert f'; the pods keep claim "{before}" until claim' in life.message("Adapters")
+    life.edit(adapters=["a"])
+    life.cluster.pass_over_all()  # KServe has not followed yet
+    life.cluster.pass_over_all()
+    assert mounted(life) != before
+    assert life.message("Adapters").startswith(f'pods that are being replaced still mount claim "{before}"')
+    life.settle()
+    assert life.message("Adapters") == ""
+
+
 def test_a_raised_ceiling_rolls_once_and_retries_at_once() -> None:
     life = served("dynamic", "a")
     life.adapter("big", rank=16)
