@@ -13,9 +13,17 @@ from typing import Any
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_SERVICE, AIM_TEMPLATE_CACHE, INFERENCE_SERVICE
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE,
+    AIM_TEMPLATE_CACHE,
+    INFERENCE_SERVICE,
+    PERSISTENT_VOLUME_CLAIM,
+)
 from api.names import inference_service_name, stage_key
 from api.view import Json, adapter_path, adapter_refs, items, name_of, source_uri, text, uid_of
+from reconcile.service.live import live_wiring
 from reconcile.service.loading import ON_DISK
 from rules.examples import NAMESPACE
 from rules.service import see_service
@@ -142,11 +150,14 @@ def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
     pods = walk.machinery.pods.get(uid_of(isvc), [])
     if any(entry["adapterPath"] in pod.loaded for pod in pods):
         return True
-    disk = walk.machinery.disks.get(service["status"].get("adapterDiskPersistentVolumeClaimUid", ""))
-    if disk is None:
+    wiring = live_wiring(isvc)  # the disk that a pod died on a moment ago may be another than the status speaks of
+    mounted = walk.store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None
+    disks = walk.machinery.disks
+    recorded = disks.get(service["status"].get("adapterDiskPersistentVolumeClaimUid", ""))
+    if recorded is None:
         return True  # the disk went with its base
-    folder = disk.get(uid_of(service))
-    return folder is not None and entry["adapterPath"] in folder.live
+    folders = [disk.get(uid_of(service)) for disk in (recorded, disks.get(uid_of(mounted), {}))]
+    return any(folder is not None and entry["adapterPath"] in folder.live for folder in folders)
 
 
 def check_second_pass(walk: Walk) -> None:
