@@ -75,7 +75,8 @@ class Cache:
 
     def by_index(self, index: str, word: str) -> list[Json]:
         """Return the objects that an index lists under a word, sorted by key. Raises: KeyError for an unknown index."""
-        return [self._objects[key] for key in self.keys_by_index(index, word)]
+        keys = self._indexes[index].get(word, ())
+        return [self._objects[key] for key in (sorted(keys) if len(keys) > 1 else keys)]
 
     def keys_by_index(self, index: str, word: str) -> list[Key]:
         """Return the keys that an index lists under a word, sorted. Raises: KeyError for an unknown index."""

@@ -269,9 +269,9 @@ class CachedWorld:
             return self._find(kind, index, f"{namespace}/{name}")
         return self._find(kind, f"any-{index}", name)
 
-    def _find(self, kind: Kind, index: str, wanted: str) -> list[Json]:
+    def _find(self, kind: Kind, index: str, wanted: str) -> Sequence[Json]:
         informer = self._informers.get(kind)
-        return list(informer.by_index(index, wanted)) if informer else []
+        return informer.by_index(index, wanted) if informer else []
 
 
 PROFILE_KINDS = (AIM_PROFILE, AIM_CLUSTER_PROFILE)

@@ -83,7 +83,7 @@ def judge_adapters(
             found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
         else:
             owner = path_owner.setdefault(path, ref)
-            if owner is ref and _is_fine(spec, path, base, asked):
+            if owner is ref and is_fine(spec, path, base, asked):
                 continue
             me = Ref(AIM_ARTIFACT, namespace, ref.name)
             found = [
@@ -102,7 +102,7 @@ def judge_adapters(
     return judged
 
 
-def _is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool:
+def is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool:
     """Tell quickly that nothing is wrong, which is nearly always so; False only means: look closer."""
     limit = asked.value
     fits = spec.get("compatibleWith")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ class Rule:
     warns: bool
     refused: Example
     passes: Example
-    when: frozenset[str] = frozenset()  # asked only if the spec, old or new, has one of these fields; empty: always
+    when: frozenset[str] = frozenset()  # asked only where something may be said about one of these; empty: always
 
 
 _RULES: list[Rule] = []
@@ -76,7 +75,8 @@ def rule(
 ) -> Callable[[Check], Check]:
     """Register a rule for kinds; the function's docstring is what the table of rules says of it.
 
-    `when` names fields of the spec without which the rule has nothing to say: it is then not even asked.
+    `when` names the fields of the spec that the rule speaks about: where none of them is given, or a glance sees that
+    they are as they should be, it is not even asked.
     """
 
     def register(check: Check) -> Check:
@@ -106,11 +106,11 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rules_for(
-    kind: str, *bases: Basis, warns: bool | None = None, given: frozenset[str] | None = None
+    kind: str, *bases: Basis, warns: bool | None = None, about: frozenset[str] | None = None
 ) -> tuple[Rule, ...]:
     """Return the rules of a kind.
 
-    Of some bases, of errors or warnings only, and of those alone that have something to say about the `given` fields
+    Of some bases, of errors or warnings only, and of those alone that may have something to say `about` these fields
     of the spec, where asked.
     """
     return tuple(
@@ -119,18 +119,8 @@ def rules_for(
         if kind in entry.kinds
         and (not bases or entry.basis in bases)
         and (warns is None or entry.warns == warns)
-        and (given is None or not entry.when or not entry.when.isdisjoint(given))
+        and (about is None or not entry.when or not entry.when.isdisjoint(about))
     )
-
-
-def fields_that_matter(seen: Seen) -> frozenset[str]:
-    """Return the fields of the spec, old or new, that some rule's `when` names."""
-    return _fields_named() & {*seen.spec, *seen.old_spec}
-
-
-@cache
-def _fields_named() -> frozenset[str]:
-    return frozenset(name for entry in _RULES for name in entry.when)
 
 
 def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -61,7 +61,13 @@ class Resolved:
 
     kind: Kind
     obj: Json
-    looked_at: tuple[Ref, ...] = ()
+    tried: Sequence[Kind] = ()  # in order, up to `kind`
+    place: str = ""  # the namespace that was looked in
+
+    @property
+    def looked_at(self) -> tuple[Ref, ...]:
+        """Every address that the reference could have led to first, and the one that it leads to."""
+        return _refs(self.tried[: self.tried.index(self.kind) + 1] if self.tried else (), self.place, self.name)
 
     @property
     def name(self) -> str:
@@ -79,8 +85,13 @@ class Missing:
     """A reference that leads nowhere: every place where the object could be was read."""
 
     name: str
-    kinds: tuple[Kind, ...] = ()
-    looked_at: tuple[Ref, ...] = ()
+    kinds: Sequence[Kind] = ()
+    place: str = ""  # the namespace that was looked in
+
+    @property
+    def looked_at(self) -> tuple[Ref, ...]:
+        """Every address that it could have led to."""
+        return _refs(self.kinds, self.place, self.name)
 
 
 @record
@@ -88,7 +99,17 @@ class Unknown:
     """A reference that nothing is known about: a place where the object could be was not readable."""
 
     name: str
-    looked_at: tuple[Ref, ...] = ()
+    kinds: Sequence[Kind] = ()  # in order, up to the one that was not readable
+    place: str = ""  # the namespace that was looked in
+
+    @property
+    def looked_at(self) -> tuple[Ref, ...]:
+        """Every address that it could have led to, as far as was looked."""
+        return _refs(self.kinds, self.place, self.name)
+
+
+def _refs(kinds: Iterable[Kind], namespace: str, name: str) -> tuple[Ref, ...]:
+    return tuple(Ref(kind, namespace if kind.namespaced else None, name) for kind in kinds)
 
 
 Reference = Resolved | Missing | Unknown
@@ -109,16 +130,13 @@ def lookup(world: World, kinds: Sequence[Kind], namespace: str, name: str) -> Re
 
     An object of a later kind is no answer while an earlier kind could not be read: that one might win.
     """
-    looked: list[Ref] = []
     for kind in kinds:
-        place = namespace if kind.namespaced else None
-        looked.append(Ref(kind, place, name))
-        obj = world.get(kind, place, name)
+        obj = world.get(kind, namespace if kind.namespaced else None, name)
         if obj is not None:
-            return Resolved(kind, obj, tuple(looked))
+            return Resolved(kind, obj, kinds, namespace)
         if not world.knows(kind):
-            return Unknown(name, tuple(looked))
-    return Missing(name, tuple(kinds), tuple(looked))
+            return Unknown(name, kinds[: kinds.index(kind) + 1], namespace)
+    return Missing(name, kinds, namespace)
 
 
 # -- profile --------------------------------------------------------------------------------------------------------
@@ -277,7 +295,12 @@ class Pipeline:
     fitting: tuple[Json, ...] = ()
     sources: Sequence[Any] | None = None
     image: str | None = None
-    looked_at: tuple[Ref, ...] = ()
+
+    @property
+    def looked_at(self) -> tuple[Ref, ...]:
+        """Every object that this rests on."""
+        found = (self.profile, self.model, self.template)
+        return tuple(ref for reference in found if reference is not None for ref in reference.looked_at)
 
 
 def resolve_pipeline(world: World, service: object) -> Pipeline:
@@ -290,15 +313,12 @@ def _profile_pipeline(world: World, service: object) -> Pipeline:
     found = reference if isinstance(reference, Resolved) else None
     if found is None:
         overridden = items(service, "spec", "profileOverrides", "modelSources")
-        return Pipeline(
-            "profile", reference, sources=overridden or None, looked_at=reference.looked_at if reference else ()
-        )
+        return Pipeline("profile", reference, sources=overridden or None)
     return Pipeline(
         "profile",
         found,
         sources=model_sources(found.obj, service),
         image=text(spec_of(found.obj), "image"),
-        looked_at=found.looked_at,
     )
 
 
@@ -313,7 +333,6 @@ def _template_pipeline(world: World, service: object) -> Pipeline:
     if model is None and isinstance(template, Resolved):  # the template alone tells the model
         name = text(template.obj, "spec", "modelName")
         model = lookup(world, _MODEL_KINDS, namespace, name) if name else None
-    looked = (*(model.looked_at if model else ()), *(template.looked_at if template else ()))
     return Pipeline(
         kind="template",
         model=model,
@@ -321,7 +340,6 @@ def _template_pipeline(world: World, service: object) -> Pipeline:
         fitting=fitting,
         sources=_template_sources(service, model, template),
         image=_template_image(service, model),
-        looked_at=looked,
     )
 
 
@@ -336,7 +354,7 @@ def _resolve_model(world: World, service: object, namespace: str) -> Reference |
     if candidates:
         obj = candidates[0]
         kind = AIM_MODEL if namespace_of(obj) else AIM_CLUSTER_MODEL
-        return Resolved(kind, obj, (Ref(kind, namespace_of(obj) or None, name_of(obj)),))
+        return Resolved(kind, obj, (kind,), namespace_of(obj))
     return None  # the bare image serves; nothing but the image is known of it
 
 
@@ -360,8 +378,7 @@ def _resolve_template(
     if len(fitting) != 1:
         return None, fitting
     kind = AIM_SERVICE_TEMPLATE if namespace_of(fitting[0]) else AIM_CLUSTER_SERVICE_TEMPLATE
-    ref = Ref(kind, namespace_of(fitting[0]) or None, name_of(fitting[0]))
-    return Resolved(kind, fitting[0], (ref,)), ()
+    return Resolved(kind, fitting[0], (kind,), namespace_of(fitting[0])), ()
 
 
 def _template_sources(service: object, model: Reference | None, template: Reference | None) -> Sequence[Any] | None:
@@ -394,11 +411,11 @@ class BaseResolution:
     """
 
     state: Literal["known", "guessed", "unknown", "ambiguous"]
-    artifact: Json = field(default_factory=dict)
-    model_id: str | None = None
-    source: Json = field(default_factory=dict)
-    count: int = 0
-    looked_at: tuple[Ref, ...] = ()
+    pipeline: Pipeline
+    artifact: Json
+    model_id: str | None
+    source: Json
+    count: int
 
     @property
     def known(self) -> bool:
@@ -410,6 +427,13 @@ class BaseResolution:
         """Name of the base artifact, empty unless known."""
         return name_of(self.artifact)
 
+    @property
+    def looked_at(self) -> tuple[Ref, ...]:
+        """Every object that this rests on."""
+        if not self.known:
+            return self.pipeline.looked_at
+        return (*self.pipeline.looked_at, Ref(AIM_ARTIFACT, namespace_of(self.artifact), self.name))
+
 
 def resolve_base(world: World, service: object, pipeline: Pipeline | None = None) -> BaseResolution:
     """Return the base of a service: the artifact that its cache resolved, else the one that a cache would adopt.
@@ -418,10 +442,10 @@ def resolve_base(world: World, service: object, pipeline: Pipeline | None = None
     """
     pipeline = pipeline or resolve_pipeline(world, service)
     if not pipeline.sources:
-        return BaseResolution("unknown", looked_at=pipeline.looked_at)
+        return BaseResolution("unknown", pipeline, EMPTY, None, EMPTY, 0)
     count = len(pipeline.sources)
     if count > 1:
-        return BaseResolution("ambiguous", count=count, looked_at=pipeline.looked_at)
+        return BaseResolution("ambiguous", pipeline, EMPTY, None, EMPTY, count)
     source = pipeline.sources[0]
     if source.__class__ is not dict and not isinstance(source, Mapping):
         source = EMPTY
@@ -432,9 +456,8 @@ def resolve_base(world: World, service: object, pipeline: Pipeline | None = None
     )
     if artifact is None:
         state: Literal["guessed", "unknown"] = "guessed" if guess else "unknown"
-        return BaseResolution(state, model_id=guess, source=source, count=1, looked_at=pipeline.looked_at)
-    looked = (*pipeline.looked_at, Ref(AIM_ARTIFACT, namespace, name_of(artifact)))
-    return BaseResolution("known", artifact, model_id(artifact) or guess, source, 1, looked)
+        return BaseResolution(state, pipeline, EMPTY, guess, source, 1)
+    return BaseResolution("known", pipeline, artifact, model_id(artifact) or guess, source, 1)
 
 
 def adoptable_artifact(world: World, namespace: str, uri: str | None) -> Json | None:

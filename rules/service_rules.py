@@ -42,6 +42,7 @@ Outputs = Iterable[Output]
     fields="spec",
     refused=Example("spec: {profile: null}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+    when=("profile", "model"),
 )
 def nothing_to_serve(seen: ServiceSeen) -> Outputs:
     """A service names a profile or a model."""
@@ -225,6 +226,7 @@ _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
     "spec.model.custom.hardware.gpu.minVram, spec.adapters[i].sourceUri, .modelId, .rank",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact, rank: 8}]}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
+    when=("adapters", "autoScaling", "model", "overrides", "profile", "routing", "scaleFromZero"),
 )
 def field_not_implemented(seen: ServiceSeen) -> Outputs:
     """A field that is known but not acted on is refused, never ignored in silence."""
@@ -252,6 +254,7 @@ def _not_implemented(path: str, fix: str) -> Finding:
     fields="spec.adapterMode, spec.caching.mode, spec.adapters[i].kind, spec.profileOverrides.features[i]",
     refused=Example("spec: {profileOverrides: {features: [adapter]}}"),
     passes=Example("spec: {profileOverrides: {features: [adapters]}}"),
+    when=("adapterMode", "adapters", "caching", "profileOverrides"),
 )
 def word_unknown(seen: ServiceSeen) -> Outputs:
     """Modes, kinds and feature tokens are fixed words (the schema speaks first; here for files that never met one)."""
@@ -951,6 +954,7 @@ _SINGLE_WARNINGS = 3
     warns=True,
     refused=Example("spec: {profile: {name: not-yet}}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
+    when=("profile", "model", "template", "runtimeConfigName"),
 )
 def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
     """What a service refers to may be applied after it."""
@@ -982,6 +986,7 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
         _MEDICAL, world="[{kind: AIMArtifact, metadata: {name: qwen3-8b-base}, spec: {sourceUri: 'hf://a/b'}}]"
     ),
     passes=Example(_MEDICAL),
+    when=("profile", "model"),
 )
 def base_not_found_yet(seen: ServiceSeen) -> Outputs:
     """Nothing is judged about adapters until their base exists; what can be guessed is said."""
@@ -1041,6 +1046,15 @@ def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
     passes=Example(
         "{spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 32}}, status: {runtime: {currentReplicas: 2}}}",
         old="{spec: {adapterMode: dynamic}, status: {runtime: {currentReplicas: 2}}}",
+    ),
+    when=(
+        "adapterMode",
+        "adapterRuntime",
+        "maxReplicas",
+        "minReplicas",
+        "profile",
+        "profileOverrides",
+        "runtimeConfigName",
     ),
 )
 def change_rolls_pods(seen: ServiceSeen) -> Outputs:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json
 from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
-from rules.registry import Basis, Rule, fields_that_matter, rules_for, run
+from rules.glance import ToAsk, left_to_ask
+from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
-from rules.verdict import Finding, Verdict
+from rules.verdict import NOTHING_SAID, Finding, Verdict
 from rules.world import World
 
 PAGES = (service_rules, artifact_rules, config_rules, profile_rules, model_rules)
 """The pages of rules; importing them registers what they hold."""
 
 _RATCHETED_WEIGHT = 8
+_ON_CREATION = (Basis.OBJECT, Basis.WORLD, Basis.REQUEST)
+_ON_UPDATE = (*_ON_CREATION, Basis.TRANSITION)
+_WHEN_STORED = (Basis.OBJECT, Basis.WORLD, Basis.STORED)
 
 
 def validate(
@@ -36,9 +40,12 @@ def validate(
     Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown. Nothing is changed.
     """
     if old is not None and old.get("spec") == new.get("spec"):
-        return Verdict()
+        return NOTHING_SAID
     seen = _see(kind, new, old, world, request_version=request_version, context=context)
-    findings, warnings, failures = run(_rules_of_a_request(kind.kind, old is not None, fields_that_matter(seen)), seen)
+    left = left_to_ask(seen, _ON_CREATION if old is None else _ON_UPDATE)
+    if not left:
+        return NOTHING_SAID
+    findings, warnings, failures = run(_rules_to_ask(kind.kind, left, None), seen)
     if findings and seen.before is not None:
         findings, ratcheted = _ratchet(kind, findings, seen.before)
         warnings.extend(ratcheted)
@@ -52,7 +59,10 @@ def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFA
 
 def judge_seen(seen: Seen) -> Verdict:
     """Judge a stored object as `judge_stored` does, with what was worked out about it already."""
-    findings, warnings, failures = run(_rules_of_a_stored_object(seen.kind.kind), seen)
+    left = left_to_ask(seen, _WHEN_STORED)
+    if not left:
+        return NOTHING_SAID
+    findings, warnings, failures = run(_rules_to_ask(seen.kind.kind, left, False), seen)
     return Verdict(tuple(findings), tuple(warnings), tuple(failures))
 
 
@@ -77,17 +87,11 @@ def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[lis
 
 
 @lru_cache(maxsize=1024)
-def _rules_of_a_request(kind: str, update: bool, given: frozenset[str]) -> tuple[Rule, ...]:
-    bases = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST]
-    return rules_for(kind, *bases, *([Basis.TRANSITION] if update else []), given=given)
+def _rules_to_ask(kind: str, left: ToAsk, warns: bool | None) -> tuple[Rule, ...]:
+    return tuple(entry for basis, fields in left for entry in rules_for(kind, basis, warns=warns, about=fields))
 
 
 @lru_cache(maxsize=1024)
 def _rules_that_say(kind: str, reasons: frozenset[str]) -> tuple[Rule, ...]:
     refusing = rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
     return tuple(entry for entry in refusing if not reasons.isdisjoint(entry.reasons))
-
-
-@cache
-def _rules_of_a_stored_object(kind: str) -> tuple[Rule, ...]:
-    return rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.STORED, warns=False)

@@ -72,6 +72,10 @@ class Verdict:
         return warning_texts(self.warnings)
 
 
+NOTHING_SAID = Verdict()
+"""The verdict over most objects."""
+
+
 def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:
     """Return warnings as Kubernetes wants them: at most ten, each at most 120 characters, most important first."""
     ranked = sorted(warnings, key=lambda warning: (warning.weight, warning.path, warning.detail))

@@ -74,7 +74,7 @@ class World(Protocol):
 
 def by_age(artifacts: Iterable[Json]) -> list[Json]:
     """Sort objects oldest first, then by namespace and name, so that a choice among equals is stable."""
-    found = list(artifacts)
+    found = artifacts if isinstance(artifacts, list) else list(artifacts)
     if len(found) < 2:
         return found
     return sorted(

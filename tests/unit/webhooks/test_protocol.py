@@ -320,7 +320,7 @@ async def test_a_failing_rule_answers_500_and_the_others_speak(
         raise ValueError("a secret detail")
 
     victim = next(entry for entry in registry.all_rules() if entry.name == "nothing_to_serve")
-    monkeypatch.setattr("rules.validate._rules_of_a_request", lambda kind, update, given: _with(victim, broken, kind))
+    monkeypatch.setattr("rules.validate._rules_to_ask", lambda kind, left, warns: _with(victim, broken, kind))
     response = await answer(app, review(BAD))
     assert (response["uid"], response["status"]["code"], response["status"]["reason"]) == (UID, 500, "InternalError")
     fields = [cause["field"] for cause in response["status"]["details"]["causes"]]

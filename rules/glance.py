@@ -1,0 +1,227 @@
+"""A glance at a service: about which of its fields may something have to be said? Nearly always none: that is cheap.
+
+A look names fields too many, never too few: rules whose `when` names none of them have nothing to say, warnings
+included. Where a look is in doubt it gives up, and every rule of its basis is asked. The rules alone decide and speak.
+Tests hold each look against every rule's refused example and against generated services and worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from api.kinds import AIM_ARTIFACT
+from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
+from api.view import Json, adapter_path, spec_of
+from rules.adapters import is_fine
+from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV
+from rules.registry import Basis
+from rules.resolve import Resolved
+from rules.seen import Seen, ServiceSeen
+from rules.shared import image_too_old
+
+Fields = frozenset[str]
+ToAsk = tuple[tuple[Basis, Fields | None], ...]
+"""Bases whose rules are to be asked, with the fields that they may speak about; None: about anything."""
+
+_NOTHING: Fields = frozenset()
+_WHAT_IS_SERVED: Fields = frozenset({"profile", "model"})
+
+
+def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
+    """Return what the rules have to be asked about an object; empty: they have nothing to say.
+
+    A look that fails leaves the answer to the rules, which are asked one by one and may fail by themselves.
+    """
+    if not isinstance(seen, ServiceSeen):
+        given = frozenset({*seen.spec, *seen.old_spec})
+        return tuple([(basis, given) for basis in bases])
+    left: list[tuple[Basis, Fields | None]] = []
+    for basis in bases:
+        try:
+            fields = _LOOKS[basis](seen)
+        except Exception:  # whatever it was, the rules meet it too and say so
+            fields = None
+        if fields is None or fields:
+            left.append((basis, fields))
+    return tuple(left)
+
+
+# -- the manifest by itself -----------------------------------------------------------------------------------------
+
+_NOTHING_SAID_ABOUT: Fields = frozenset(
+    {
+        "imagePullSecrets",
+        "priorityClassName",
+        "replicas",
+        "resources",
+        "runtimeConfigName",
+        "serviceAccountName",
+        "tolerations",
+    }
+)
+_MODES = (None, "static", "dynamic")
+_PLAIN_CACHING: tuple[Json, ...] = ({}, {"mode": "Shared"})
+_PLAIN_ENTRY = frozenset({"name", "kind"})
+_ENV_SPOKEN_OF = RESERVED_ENV | PREDICTOR_ENV
+_LONGEST_NAMESPACE = max(n for n in range(1, 64) if inference_service_name("x", "n" * n) is not None)
+
+
+def _in_manifest(seen: ServiceSeen) -> Fields:
+    """Fields that are not as plain as they nearly always are."""
+    spec = seen.spec
+    if len(seen.namespace) > _LONGEST_NAMESPACE or _WHAT_IS_SERVED.isdisjoint(spec):
+        return _WHAT_IS_SERVED.union(spec)
+    found = [
+        field for field in spec if field not in _NOTHING_SAID_ABOUT and (field not in _PLAIN or not _PLAIN[field](spec))
+    ]
+    return frozenset(found) if found else _NOTHING
+
+
+def _plain_adapters(spec: Json) -> bool:
+    entries = spec["adapters"]
+    if entries.__class__ is not list or len(entries) > GPU_ADAPTER_SLOTS:
+        return False
+    names = set()
+    for entry in entries:
+        if entry.__class__ is not dict or entry.keys() != _PLAIN_ENTRY or entry["kind"] != "AIMArtifact":
+            return False
+        name = entry["name"]
+        if name.__class__ is not str or not name:
+            return False
+        names.add(name)
+    return len(names) == len(entries)
+
+
+def _plain_runtime(spec: Json) -> bool:
+    runtime = spec["adapterRuntime"]
+    return (
+        runtime.__class__ is dict
+        and spec.get("adapterMode") == "dynamic"
+        and ("maxRank" not in runtime or runtime["maxRank"] in RANK_CEILINGS)
+    )
+
+
+def _plain_env(spec: Json) -> bool:
+    for entry in spec["env"]:
+        name = entry["name"]
+        if name.__class__ is not str or name in _ENV_SPOKEN_OF or name.startswith(ADAPTER_ENV_PREFIX):
+            return False
+    return True
+
+
+def _only_named(reference: Any) -> bool:
+    return reference.__class__ is dict and len(reference) == 1 and bool(reference.get("name"))
+
+
+_PLAIN: Mapping[str, Callable[[Json], bool]] = {
+    "adapterMode": lambda spec: spec["adapterMode"] in _MODES,
+    "adapterRuntime": _plain_runtime,
+    "adapters": _plain_adapters,
+    "caching": lambda spec: spec["caching"] in _PLAIN_CACHING,
+    "env": _plain_env,
+    "model": lambda spec: _only_named(spec["model"]),
+    "profile": lambda spec: _only_named(spec["profile"]),
+    "template": lambda spec: "profile" not in spec,
+}
+
+
+# -- the manifest and other objects ---------------------------------------------------------------------------------
+
+
+def _in_world(seen: ServiceSeen) -> Fields | None:
+    """`adapters` if one of them is not as it should be; None if anything else is not."""
+    spec, pipeline = seen.spec, seen.pipeline
+    if not pipeline.sources or _misses_config(seen) or not _leads_somewhere(seen):
+        return None
+    adapters = spec.get("adapters") or ()
+    if not adapters and not seen.dynamic:
+        return _NOTHING
+    if pipeline.image is not None and image_too_old(pipeline.image):
+        return None
+    if pipeline.profile is not None and seen.feature != FEATURE_ADAPTERS:
+        return None
+    if seen.base.state != "known" or seen.asked_ceiling.value is None:
+        return None
+    return _NOTHING if _all_fine(seen, adapters) else _ADAPTERS
+
+
+_ADAPTERS: Fields = frozenset({"adapters"})
+
+
+def _leads_somewhere(seen: ServiceSeen) -> bool:
+    pipeline = seen.pipeline
+    if pipeline.kind == "profile":
+        return isinstance(pipeline.profile, Resolved)
+    return (
+        "template" not in seen.spec and isinstance(pipeline.model, Resolved) and isinstance(pipeline.template, Resolved)
+    )
+
+
+def _all_fine(seen: ServiceSeen, entries: Iterable[Json]) -> bool:
+    """Tell whether every entry is an adapter with a path of its own that may be served under the ceiling."""
+    asked, base, world, namespace = seen.asked_ceiling, seen.base, seen.world, seen.namespace
+    paths = set()
+    for entry in entries:
+        artifact = world.get(AIM_ARTIFACT, namespace, entry["name"])
+        spec = spec_of(artifact)
+        if artifact is None or spec.get("type") != "adapter":
+            return False
+        path = adapter_path(artifact)
+        if path in paths or not is_fine(spec, path, base, asked):
+            return False
+        paths.add(path)
+    return True
+
+
+def _misses_config(seen: ServiceSeen) -> bool:
+    return seen.spec.get("runtimeConfigName") not in (None, "default") and not seen.config.found
+
+
+def _in_stored_object(seen: ServiceSeen) -> Fields | None:
+    """Everything, where the RuntimeConfig that is named does not exist."""
+    return None if _misses_config(seen) else _NOTHING
+
+
+# -- the manifest and its old self, the version that the user wrote ---------------------------------------------------
+
+_COMPARED = (
+    "adapterMode",
+    "adapterRuntime",
+    "caching",
+    "maxReplicas",
+    "minReplicas",
+    "model",
+    "profile",
+    "profileOverrides",
+    "runtimeConfigName",
+    "template",
+)
+
+
+def _in_edit(seen: ServiceSeen) -> Fields:
+    """Changed fields of those that are fixed or that roll pods."""
+    old, new = seen.old_spec, seen.spec
+    found = [field for field in _COMPARED if old.get(field) != new.get(field)]
+    if not seen.dynamic:
+        if old.get("adapters") != new.get("adapters"):
+            found.append("adapters")
+    elif seen.pods and (seen.reported_ceiling is None or seen.asked_ceiling.value != seen.reported_ceiling):
+        found.append("adapterRuntime")
+    return frozenset(found) if found else _NOTHING
+
+
+def _in_version(seen: ServiceSeen) -> Fields | None:
+    """Everything, where the pipeline is not v1alpha2's."""
+    spec = seen.spec
+    plain = seen.request_version != "v1alpha2" or (spec.get("profile").__class__ is dict and "template" not in spec)
+    return _NOTHING if plain else None
+
+
+_LOOKS: Mapping[Basis, Callable[[ServiceSeen], Fields | None]] = {
+    Basis.OBJECT: _in_manifest,
+    Basis.WORLD: _in_world,
+    Basis.TRANSITION: _in_edit,
+    Basis.REQUEST: _in_version,
+    Basis.STORED: _in_stored_object,
+}
