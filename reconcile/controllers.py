@@ -142,21 +142,23 @@ def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, .
     """
     jobs, pods, owner = informers[JOB], informers[POD], owner_key(kind)
 
-    def by_job(old: Json | None, new: Json | None) -> Keys:
-        job = new if new is not None else old
+    def by_job(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
         if old is None or new is None or _said(old) != _said(new):
-            return owner(job) if job is not None else ()
+            return keys_of_both(owner)(old, new)
+        if items(old, "status", "conditions") == items(new, "status", "conditions"):
+            return ()
         now = pods.by_index("owner", word(new, uid_of(new)))
         return () if read_job(old, now, "") == read_job(new, now, "") else owner(new)
 
     def by_pod(old: Json | None, new: Json | None) -> Keys:
         pod = new if new is not None else old
         job = job_of(pod)
-        if job is None:
+        concerned = owner(job) if job is not None else ()
+        if job is None or not concerned or mapping(old, "status") == mapping(new, "status"):
             return ()
         now = pods.by_index("owner", word(job, uid_of(job)))
         before = [other for other in now if name_of(other) != name_of(pod)] + ([old] if old is not None else [])
-        return () if read_job(job, now, "") == read_job(job, before, "") else owner(job)
+        return () if read_job(job, now, "") == read_job(job, before, "") else concerned
 
     def gather(old: Json | None, new: Json | None) -> timedelta:
         job = job_of(new)

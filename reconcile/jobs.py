@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 from api.job_env import allowed_in_job, allowed_with_typed_s3
@@ -60,7 +61,7 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
     pod = newest[-1] if newest else None
     container = _container_status(pod)
     ended = mapping(container, "state", "terminated")
-    result = parse_termination_message(ended.get("message")) if ended else None
+    result = _read_result(ended.get("message")) if ended else None
     if result is not None:
         return replace(
             state,
@@ -79,6 +80,15 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
     if dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+
+
+@lru_cache(maxsize=512)  # each is read some ten times between the end of a Job and its removal
+def _parsed(message: str) -> JobResult | None:
+    return parse_termination_message(message)
+
+
+def _read_result(message: object) -> JobResult | None:
+    return _parsed(message) if isinstance(message, str) else None
 
 
 def _attempt(job: Json) -> int:

@@ -31,7 +31,7 @@ from api.names import inference_service_name  # noqa: E402
 from api.view import name_of, text  # noqa: E402
 from bench.reconcile import floor  # noqa: E402
 from bench.reconcile.phases import Phases  # noqa: E402
-from bench.reconcile.server import Server, delta, running  # noqa: E402
+from bench.reconcile.server import Server, cpu_of, delta, running  # noqa: E402
 from bench.reconcile.surroundings import (  # noqa: E402
     BASE,
     NAMESPACE,
@@ -141,6 +141,7 @@ class Shape:
     projected: bool = False
     artifacts: int = 0
     floor: bool = True
+    others: dict[str, int] = field(default_factory=dict)  # name -> PID of what else uses the CPU
 
     @property
     def place(self) -> str:
@@ -194,11 +195,12 @@ class Shape:
         phases = Phases(self.client, self.outside, self.place, self.adapters)
         async with phases.watched():
             await asyncio.sleep(0.5)  # the watch is open
-            begun = time.monotonic()
+            begun, others = time.monotonic(), self._others_cpu()
             await create_services(self.client, self.place, range(self.small, self.services), self.adapters)
             created = time.monotonic() - begun
             settled = await phases.all_settled(count, within=_SETTLE_SECONDS) - begun
             spent = server.cpu() - spent
+            others = {name: used - others[name] for name, used in self._others_cpu().items()}
             quiet = server.started + await server.quiet() - begun
         made = delta(server.calls(), calls, reads=False)
         stored, _ = await self.client.list_all(AIM_SERVICE, self.place)
@@ -215,11 +217,15 @@ class Shape:
             "calls_per_service": sum(made.values()) / count,
             "passes_per_service": (server.passes() - passes) / count,
             "cpu_s": spent,
+            "others_cpu_s": others,
             "rss_before_mib": rss,
             "rss_mib": server.rss_mib(),
             "rss_peak_mib": server.rss_mib("VmHWM"),
             "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
         }
+
+    def _others_cpu(self) -> dict[str, float]:
+        return {name: cpu_of(pid) for name, pid in self.others.items()}
 
     async def _add_artifacts(self, server: Server) -> dict[str, Any]:
         """Create adapters that nobody uses and wait until each has its status."""
@@ -285,6 +291,7 @@ def table(result: dict[str, Any]) -> str:
         **_phases_row(result),
         "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
         "CPU, stall": f"{made['cpu_s']:.2f} s, {made['stall_ms']:.0f} ms",
+        **_others_row(made),
         "RSS": f"{made['rss_before_mib']:.0f} -> {made['rss_mib']:.0f} MiB, peak {made['rss_peak_mib']:.0f}",
         **_floor_row(result),
         "at rest": f"{sum(rest['writes'].values())} writes, {rest['passes']:.0f} passes, CPU {rest['cpu_s']:.2f} s"
@@ -317,6 +324,11 @@ def _floor_row(result: dict[str, Any]) -> dict[str, str]:
     return rows
 
 
+def _others_row(made: dict[str, Any]) -> dict[str, str]:
+    used = sorted(made["others_cpu_s"].items(), key=lambda entry: -entry[1])
+    return {"CPU of others": ", ".join(f"{name} {seconds:.1f} s" for name, seconds in used)} if used else {}
+
+
 def _phases_row(result: dict[str, Any]) -> dict[str, str]:
     steps = result["create"]["phases"]
     words = (f"{step} {took['p50_s']:.2f} ({took['max_s']:.2f})" for step, took in steps.items())
@@ -335,7 +347,7 @@ def _edit(row: dict[str, Any]) -> str:
     return f"{row['calls']:.1f} calls, CPU {row['cpu_ms']:.1f} ms, p50 {row['p50_ms']:.0f} p99 {row['p99_ms']:.0f} ms"
 
 
-async def run(options: Any, kubeconfig: Path, log: Path) -> dict[str, Any]:
+async def run(options: Any, kubeconfig: Path, log: Path, others: dict[str, int]) -> dict[str, Any]:
     """Measure all shapes."""
     results = []
     async with await Client.connect(str(kubeconfig), within=60) as client:
@@ -355,6 +367,7 @@ async def run(options: Any, kubeconfig: Path, log: Path) -> dict[str, Any]:
                     projected=options.projected,
                     artifacts=options.artifacts,
                     floor=options.floor,
+                    others=others,
                 )
                 results.append(await shape.measure())
                 sys.stdout.write(table(results[-1]) + "\n")
@@ -380,7 +393,7 @@ async def _plane(given: Path | None, folder: Path) -> AsyncIterator[Path]:
 @contextmanager
 def _scheduler_halted(folder: Path) -> Iterator[None]:
     """Halt the scheduler: there is no node, and it would say so of each pod with three more calls."""
-    pid = json.loads(Layout(folder).state.read_text())["processes"]["kube-scheduler"]
+    pid = _pids(folder)["kube-scheduler"]
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -388,10 +401,19 @@ def _scheduler_halted(folder: Path) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+def _pids(folder: Path) -> dict[str, int]:
+    """Return the processes of the control plane by name."""
+    found: dict[str, int] = json.loads(Layout(folder).state.read_text())["processes"]
+    return found
+
+
 async def _main(options: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="aim-bench-") as name:
         async with _plane(options.kubeconfig, Path(name) / "plane") as kubeconfig:
-            return await run(options, kubeconfig, options.out.parent / "reconcile.log")
+            pids = _pids(kubeconfig.parent) if options.kubeconfig is None else {}
+            others = {name: pid for name, pid in pids.items() if name.startswith(("etcd", "kube-"))}
+            others["this bench"] = os.getpid()
+            return await run(options, kubeconfig, options.out.parent / "reconcile.log", others)
 
 
 _SHORT = [(300, 0), (30, 4)]  # some three minutes on a quiet machine

@@ -23,6 +23,17 @@ _BUSY_SECONDS = 0.004  # of CPU within 0.1 s: more than timers and open watches 
 READS = frozenset({"get", "list", "watch"})
 
 
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds that all living threads of a process have used, in nanosecond steps."""
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            spent += int((task / "schedstat").read_text().split()[0])
+        except (OSError, IndexError):
+            continue  # the thread has ended
+    return spent / 1e9
+
+
 @dataclass(slots=True)
 class Server:
     """A running server. All times are seconds."""
@@ -52,13 +63,7 @@ class Server:
 
     def cpu(self) -> float:
         """Return CPU seconds used so far, all threads, in nanosecond steps."""
-        spent = 0
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            try:
-                spent += int((task / "schedstat").read_text().split()[0])
-            except (OSError, IndexError):
-                continue  # the thread has ended
-        return spent / 1e9
+        return cpu_of(self.process.pid)
 
     def rss_mib(self, field: str = "VmRSS") -> float:
         """Return resident memory; `VmHWM` is its peak."""
