@@ -141,6 +141,7 @@ class Shape:
     projected: bool = False
     artifacts: int = 0
     floor: bool = True
+    jobs_floor: bool = True
     others: dict[str, int] = field(default_factory=dict)  # name -> PID of what else uses the CPU
 
     @property
@@ -177,7 +178,7 @@ class Shape:
                 result["create"].pop("samples"),
             )
             result["floor"] = await floor.measure(self.client, task, jobs_run=False)
-            if self.adapters:
+            if self.adapters and self.jobs_floor:
                 result["floor_jobs"] = await floor.measure(self.client, task, jobs_run=True)
         result["load_end"] = os.getloadavg()[0]
         return result
@@ -367,6 +368,7 @@ async def run(options: Any, kubeconfig: Path, log: Path, others: dict[str, int])
                     projected=options.projected,
                     artifacts=options.artifacts,
                     floor=options.floor,
+                    jobs_floor=options.jobs_floor,
                     others=others,
                 )
                 results.append(await shape.measure())
@@ -433,6 +435,9 @@ def main() -> int:
     parser.add_argument("--edits", type=int, default=30)
     parser.add_argument("--artifacts", type=int, default=0, help="adapters besides that no service declares")
     parser.add_argument("--floor", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--jobs-floor", action=argparse.BooleanOptionalAction, default=True, help="a floor with pods too"
+    )
     parser.add_argument("--kubeconfig", type=Path, help="a running control plane that may be filled")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "reconcile.json")
     options = parser.parse_args()
