@@ -22,6 +22,8 @@ class Cause(StrEnum):
     NOT_FOUND = "FieldValueNotFound"
     TOO_MANY = "FieldValueTooMany"
 
+    __hash__ = str.__hash__  # as equality says; Enum's own hash is a call for every look-up
+
     @property
     def words(self) -> str:
         """The words that the API server's own validation prints for this kind of error."""

@@ -36,30 +36,19 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
     if not isinstance(seen, ServiceSeen):
         given = frozenset({*seen.spec, *seen.old_spec})
         return tuple([(basis, given) for basis in bases])
-    left: list[tuple[Basis, Fields | None]] = []
+    left: ToAsk = ()
     for basis in bases:
         try:
             fields = _LOOKS[basis](seen)
         except Exception:  # whatever it was, the rules meet it too and say so
             fields = None
         if fields is None or fields:
-            left.append((basis, fields))
-    return tuple(left)
+            left += ((basis, fields),)
+    return left
 
 
 # -- the manifest by itself -----------------------------------------------------------------------------------------
 
-_NOTHING_SAID_ABOUT: Fields = frozenset(
-    {
-        "imagePullSecrets",
-        "priorityClassName",
-        "replicas",
-        "resources",
-        "runtimeConfigName",
-        "serviceAccountName",
-        "tolerations",
-    }
-)
 _MODES = (None, "static", "dynamic")
 _PLAIN_CACHING: tuple[Json, ...] = ({}, {"mode": "Shared"})
 _PLAIN_ENTRY = frozenset({"name", "kind"})
@@ -72,9 +61,7 @@ def _in_manifest(seen: ServiceSeen) -> Fields:
     spec = seen.spec
     if len(seen.namespace) > _LONGEST_NAMESPACE or _WHAT_IS_SERVED.isdisjoint(spec):
         return _WHAT_IS_SERVED.union(spec)
-    found = [
-        field for field in spec if field not in _NOTHING_SAID_ABOUT and (field not in _PLAIN or not _PLAIN[field](spec))
-    ]
+    found = [field for field in spec if not _PLAIN.get(field, _never)(spec)]
     return frozenset(found) if found else _NOTHING
 
 
@@ -114,16 +101,32 @@ def _only_named(reference: Any) -> bool:
     return reference.__class__ is dict and len(reference) == 1 and bool(reference.get("name"))
 
 
+def _always(_: Json) -> bool:
+    return True
+
+
+def _never(_: Json) -> bool:
+    return False
+
+
 _PLAIN: Mapping[str, Callable[[Json], bool]] = {
     "adapterMode": lambda spec: spec["adapterMode"] in _MODES,
     "adapterRuntime": _plain_runtime,
     "adapters": _plain_adapters,
     "caching": lambda spec: spec["caching"] in _PLAIN_CACHING,
     "env": _plain_env,
+    "imagePullSecrets": _always,
     "model": lambda spec: _only_named(spec["model"]),
+    "priorityClassName": _always,
     "profile": lambda spec: _only_named(spec["profile"]),
+    "replicas": _always,
+    "resources": _always,
+    "runtimeConfigName": _always,
+    "serviceAccountName": _always,
     "template": lambda spec: "profile" not in spec,
+    "tolerations": _always,
 }
+"""How each field nearly always is. One that is not here is never plain; `_always`: no rule about it alone exists."""
 
 
 # -- the manifest and other objects ---------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ class Basis(Enum):
     REQUEST = "request"  # the version that the user wrote: no stored object shows it
     STORED = "stored"  # for the reconciler: what admission only warns about, because it may still come
 
+    __hash__ = object.__hash__  # there is one of each; Enum's own hash is a call for every look-up
+
 
 @dataclass(frozen=True, slots=True)
 class Example:

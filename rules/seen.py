@@ -82,11 +82,7 @@ class Seen:
         self.context = context
         self.spec = mapping(new, "spec")
         self.old_spec = mapping(old, "spec")
-
-    @lazy
-    def namespace(self) -> str:
-        """metadata.namespace, empty for cluster kinds."""
-        return namespace_of(self.new)
+        self.namespace = namespace_of(new)  # empty for cluster kinds
 
     @lazy
     def name(self) -> str:
