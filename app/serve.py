@@ -17,8 +17,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
-from app.certificates import certificates
-from app.console import with_console
 from app.health import Check, Handshake, flag_check, health_app
 from app.metrics_auth import TokenGate, guard_by_token
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
@@ -136,6 +134,8 @@ class _Process:
         self._watchdog = Watchdog()
         health = health_app(self._checks(), metrics=not settings.metrics_auth)
         if self._wiring.console is not None:
+            from app.console import with_console  # noqa: PLC0415 - loaded where it is switched on
+
             health = with_console(health, self._wiring.console)
         self._servers = [
             LoopServer("health", health, self._bind(settings.health_port), _HEALTH_BOUNDS),
@@ -281,6 +281,8 @@ class _Process:
         if self._admission is None and not self._settings.metrics_auth:
             yield
             return
+        from app.certificates import certificates  # noqa: PLC0415 - loaded where something is served over TLS
+
         async with certificates(self._client, self._settings, self._certificate):
             yield
 

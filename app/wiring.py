@@ -5,15 +5,14 @@ This is the one list to extend when a kind comes in.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from api.kinds import AIM_KINDS
+from api.kinds import AIM_KINDS, Kind
 from api.view import Json
-from app.console import EventFollower, make_console
 from app.servers import AsgiApp
 from app.settings import Settings
-from console.routes import Console
 from disk.reasons import REASONS as JOB_REASONS
 from reconcile.cache import Key
 from reconcile.client import Client
@@ -23,8 +22,10 @@ from reconcile.informer import Informer
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.manager import CONTROLLERS, make_reconciler
 from rules.resolve import Ref
-from webhooks.metrics import process_metrics
-from webhooks.routes import AdmissionSettings, create_app
+
+if TYPE_CHECKING:
+    from console.routes import Console
+    from webhooks.routes import Admission, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +77,10 @@ def wire(parts: Parts) -> Wiring:
     refusals = None
     if settings.admission:
         wiring.admission_informers = [informers[kind] for kind in AIM_KINDS]
-        admission = create_app(world, LiveReader(parts.client), _admission(settings), process_metrics())
-        wiring.admission, refusals = admission, admission.refusals
+        wiring.admission = admission = _admission(parts, world)
+        refusals = admission.refusals
     if settings.console:
-        events = EventFollower(parts.client, parts.namespaces())
-        wiring.console = make_console(settings, parts.client, informers, world, events=events, refusals=refusals)
-        wiring.jobs.append(events.run)
+        _add_console(wiring, parts, informers, world, refusals)
     if settings.reconciler:
         reconciler = make_reconciler(
             parts.writer,
@@ -98,9 +97,31 @@ def wire(parts: Parts) -> Wiring:
     return wiring
 
 
-def _admission(settings: Settings) -> AdmissionSettings:
+# What a process does not run it does not load: with all of it a start takes a third longer.
+
+
+def _admission(parts: Parts, world: CachedWorld) -> Admission:
+    from webhooks.metrics import process_metrics  # noqa: PLC0415
+    from webhooks.routes import AdmissionSettings, create_app  # noqa: PLC0415
+
+    settings = parts.settings
     rollout = f"maxSurge {settings.max_surge}, maxUnavailable {settings.max_unavailable}"
-    return AdmissionSettings(admission_only=not settings.reconciler, rollout=rollout)
+    judging = AdmissionSettings(admission_only=not settings.reconciler, rollout=rollout)
+    return create_app(world, LiveReader(parts.client), judging, process_metrics())
+
+
+def _add_console(
+    wiring: Wiring,
+    parts: Parts,
+    informers: Mapping[Kind, Informer],
+    world: CachedWorld,
+    refusals: Sequence[Refusal] | None,
+) -> None:
+    from app.console import EventFollower, make_console  # noqa: PLC0415
+
+    events = EventFollower(parts.client, parts.namespaces())
+    wiring.console = make_console(parts.settings, parts.client, informers, world, events=events, refusals=refusals)
+    wiring.jobs.append(events.run)
 
 
 @dataclass(frozen=True, slots=True)

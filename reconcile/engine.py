@@ -31,6 +31,7 @@ GatherFunction = Callable[[Json | None, Json | None], timedelta]
 DEFAULT_WORKERS = 8
 TERMINAL_BACKOFF = 600.0  # seconds after an error that trying again does not mend: a net, should nothing change
 GATHER = timedelta(seconds=0.1)  # changes that come in bursts (a Job, its pod, their states) make one pass together
+KEYS_AT_ONCE = 1_000  # a millisecond or two
 REPEAT_LOG_SECONDS = 600.0  # the same problem is logged in full again after so long
 MAX_KNOWN_PROBLEMS = 256
 
@@ -221,11 +222,10 @@ class Engine:
     async def _lead(self) -> None:
         """Run all workers until leadership is lost (they are cancelled: writes are blocked anyway) or we stop."""
         self._queues = {controller.name: WorkQueue(controller.name) for controller in self._controllers}
-        for controller in self._controllers:
-            for key in list(controller.watches[0].informer.cache):
-                self._queues[controller.name].add(key, low=True)
         pool = _Pool()
         try:
+            for controller in self._controllers:
+                await _take_all(self._queues[controller.name], controller.watches[0].informer.cache)
             async with asyncio.TaskGroup() as group:
                 for controller in self._controllers:
                     for _ in range(getattr(controller, "workers", self._workers)):
@@ -291,14 +291,15 @@ class Engine:
             if queue is None:
                 return  # all keys are taken when leadership begins
             now = informer.listing or (informer.kind == own_kind and _edited(old, new))
-            for key in watch.keys(old, new):
-                if informer.writer == (own_kind, key):
-                    continue  # this very pass wrote it and has looked at it since
-                if now:
-                    queue.add(key, low=informer.listing)
-                else:
-                    gather = watch.gather
-                    queue.add_after(key, gather if isinstance(gather, timedelta) else gather(old, new))
+            # not the pass that wrote it: it has looked at it since
+            keys = [key for key in watch.keys(old, new) if (own_kind, key) != informer.writer]
+            if not keys:
+                return
+            if now:
+                queue.add_all(keys, low=informer.listing)
+            else:
+                gather = watch.gather
+                queue.add_all_after(keys, gather if isinstance(gather, timedelta) else gather(old, new))
 
         return on_change
 
@@ -313,6 +314,14 @@ class Engine:
             for pending in (task, stopping):
                 pending.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+async def _take_all(queue: WorkQueue, known: Iterable[Key]) -> None:
+    """Make all keys ready, with a pause for the event loop after some: there may be tens of thousands."""
+    keys = list(known)
+    for begin in range(0, len(keys), KEYS_AT_ONCE):
+        queue.add_all(keys[begin : begin + KEYS_AT_ONCE], low=True)
+        await asyncio.sleep(0)
 
 
 class _Pool:

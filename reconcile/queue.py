@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -217,12 +217,24 @@ class WorkQueue:
 
     def add(self, key: Key, *, low: bool = False) -> None:
         """Make a key ready; see `QueueCore.add`."""
-        self._core.add(key, self._now(), low=low)
-        self._changed()
+        self.add_all((key,), low=low)
+
+    def add_all(self, keys: Iterable[Key], *, low: bool = False) -> None:
+        """Make keys ready: one change may concern thousands."""
+        now, before = self._now(), len(self._core)
+        for key in keys:
+            self._core.add(key, now, low=low)
+        self._changed(max(1, len(self._core) - before))
 
     def add_after(self, key: Key, delay: timedelta) -> None:
         """Make a key ready later; the earliest of several times counts."""
-        self._core.add_after(key, delay.total_seconds(), self._now())
+        self.add_all_after((key,), delay)
+
+    def add_all_after(self, keys: Iterable[Key], delay: timedelta) -> None:
+        """Make keys ready later; the earliest of several times counts for each."""
+        now, seconds = self._now(), delay.total_seconds()
+        for key in keys:
+            self._core.add_after(key, seconds, now)
         self._changed()
 
     def retry(self, key: Key, *, at_least: float = 0.0, at_most: float = LARGEST_BACKOFF) -> float:
@@ -256,7 +268,7 @@ class WorkQueue:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the wake-up was meant for a worker; hand it on
+                    self._wake(1)  # the wake-up was meant for a worker; hand it on
                 raise
             finally:
                 if waiter in self._waiters:
@@ -278,18 +290,19 @@ class WorkQueue:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _changed(self) -> None:
-        self._depth.set(len(self._core))
-        if len(self._core):
-            self._wake()
+    def _changed(self, wanted: int = 1) -> None:
+        """Let so many workers have a look, if something is ready."""
+        ready = len(self._core)
+        self._depth.set(ready)
+        self._wake(min(wanted, ready))
         self._arm()
 
-    def _wake(self) -> None:
-        while self._waiters:
+    def _wake(self, workers: int) -> None:
+        while workers > 0 and self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                return
+                workers -= 1
 
     def _arm(self) -> None:
         due = self._core.next_due()
@@ -305,7 +318,7 @@ class WorkQueue:
     def _fire(self) -> None:
         self._timer = None
         self._core.release_due(self._now())  # also when all workers are busy: else the timer would be set in the past
-        self._depth.set(len(self._core))
-        for _ in range(min(len(self._core), len(self._waiters))):
-            self._wake()
+        ready = len(self._core)
+        self._depth.set(ready)
+        self._wake(ready)
         self._arm()

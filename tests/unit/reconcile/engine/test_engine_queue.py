@@ -159,6 +159,20 @@ async def test_each_key_wakes_one_of_many_workers() -> None:
     queue.close()
 
 
+async def test_keys_that_come_at_once_wake_as_many_workers() -> None:
+    queue = WorkQueue("test")
+    workers = [asyncio.create_task(queue.get()) for _ in range(4)]
+    await asyncio.sleep(0)
+    queue.add_all((A, B))
+    await asyncio.sleep(0)
+    queue.add_all_after((B, C), timedelta(milliseconds=30))
+    done, waiting = await asyncio.wait(workers, timeout=0.3)
+    assert sorted(worker.result() for worker in done) == sorted((A, B, C))
+    queue.done(B)  # its time came while it was in work
+    assert await asyncio.wait_for(waiting.pop(), 2) == B
+    queue.close()
+
+
 async def test_a_cancelled_worker_hands_its_wake_up_on() -> None:
     queue = WorkQueue("test")
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
