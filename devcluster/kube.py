@@ -78,6 +78,16 @@ def path_for(api_version: str, plural: str, namespace: str | None = None, name: 
     return f"{root}{scope}/{plural}{tail}"
 
 
+def access(path: Path) -> tuple[str, ssl.SSLContext | bool, str]:
+    """Return server, TLS side and token of a kubeconfig's current context.
+
+    Raises: ValueError when the file has no usable context; OSError when it cannot be read.
+    """
+    config = yaml.safe_load(path.read_text())
+    cluster, user = _context(config, path)
+    return str(cluster["server"]), _tls(cluster, user, path.parent), _token(user, path.parent)
+
+
 class Kube:
     """One connection pool to one API server. Close it with `aclose` or use it as an async context manager."""
 
@@ -110,15 +120,8 @@ class Kube:
 
         Raises: ValueError when the file has no usable context; OSError when it cannot be read.
         """
-        path = Path(path)
-        config = yaml.safe_load(path.read_text())
-        cluster, user = _context(config, path)
-        return cls(
-            str(cluster["server"]),
-            _tls(cluster, user, path.parent),
-            token=_token(user, path.parent),
-            user_agent=user_agent,
-        )
+        server, tls, token = access(Path(path))
+        return cls(server, tls, token=token, user_agent=user_agent)
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ import pytest
 
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
+from tests.cluster.reads import Reads
 
 T = TypeVar("T")
 
@@ -45,6 +47,10 @@ class Cluster:
     folder: Path
     info: dict[str, Any]
     env: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.kubeconfig)
 
     @property
     def kubeconfig(self) -> Path:
@@ -86,11 +92,15 @@ class Cluster:
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """Read one object, None when it does not exist."""
+        if self._reads.knows(kind.lower()):
+            return self._reads.get(kind.lower(), name, namespace)
         done = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def items(self, kind: str, namespace: str = "default", *args: str) -> list[dict[str, Any]]:
         """Read a collection."""
+        if self._reads.knows(kind.lower()) and args[:-1] in ((), ("-l",)) and len(args) != 1:
+            return self._reads.items(kind.lower(), namespace, *args[1:])
         found: list[dict[str, Any]] = json.loads(
             self.kubectl("get", kind, "-n", namespace, "-o", "json", *args).stdout
         )["items"]

@@ -198,8 +198,8 @@ class Team:
 
     def versions(self) -> dict[str, str]:
         """Return the resource versions of everything that the reconciler writes in this namespace."""
-        kinds = "aimservices,aimartifacts,aimprofilecaches,aimtemplatecaches,inferenceservices,configmaps,pvc,jobs"
-        found = json.loads(self.cluster.kubectl("get", kinds, "-n", self.namespace, "-o", "json").stdout)["items"]
+        kinds = "aimservices aimartifacts aimprofilecaches aimtemplatecaches inferenceservices configmaps pvc jobs"
+        found = [item for kind in kinds.split() for item in self.cluster.items(kind, self.namespace)]
         return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in found}
 
     def until_at_rest(self, quiet: float = 13.0) -> dict[str, str]:
