@@ -52,8 +52,7 @@ test: verify test-unit test-cluster test-chart ## everything, with set-up
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
-	$(PYTEST) tests/unit --ignore=tests/unit/disk -n $(WORKERS) || $(PYTEST) $(ALONE) tests/unit --ignore=tests/unit/disk
-	$(PYTEST) tests/unit/disk
+	$(PYTEST) tests/unit -n $(WORKERS) || $(PYTEST) $(ALONE) tests/unit
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources

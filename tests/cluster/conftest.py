@@ -144,10 +144,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             take_down(folder, out=said)
 
 
-@pytest.fixture
-def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new namespace with copies of the sources' Secrets; deleted afterwards, not waited for."""
-    name = f"t-{os.getpid() % 100000}-{abs(hash(request.node.nodeid)) % 10**6}-{time.monotonic_ns() % 1000}"
+@contextlib.contextmanager
+def new_namespace(cluster: Cluster, test: str) -> Iterator[str]:
+    """A namespace with copies of the sources' Secrets; deleted afterwards, not waited for."""
+    name = f"t-{os.getpid() % 100000}-{abs(hash(test)) % 10**6}-{time.monotonic_ns() % 1000}"
     copies = []
     for secret in cluster.info["secrets"]:
         found = cluster.get("secret", secret)
@@ -160,7 +160,13 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
                 "data": found["data"],
             }
         )
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    cluster.apply(*copies)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, *copies)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    with new_namespace(cluster, request.node.nodeid) as name:
+        yield name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.cluster.conftest import Cluster
+from tests.cluster.conftest import Cluster, new_namespace
 from tests.cluster.product.team import Team
 
 
@@ -12,6 +14,15 @@ from tests.cluster.product.team import Team
 def team(cluster: Cluster, namespace: str) -> Team:
     """A team on the profile pipeline."""
     return Team(cluster, namespace)
+
+
+@pytest.fixture
+def template_team(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Team]:
+    """A team on the template pipeline, in a namespace of its own."""
+    with new_namespace(cluster, f"{request.node.nodeid} template") as name:
+        team = Team(cluster, name, "template")
+        team.apply(*team.model_and_template())
+        yield team
 
 
 @pytest.fixture(params=["profile", "template"])

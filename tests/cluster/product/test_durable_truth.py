@@ -29,16 +29,6 @@ def test_weak_spot_02_removed_and_added_again_is_staged_again(team: Team) -> Non
     assert (team.subtree("svc") / "a" / "adapter_config.json").exists()
 
 
-def test_weak_spot_03_downloaded_outlives_its_job(team: Team) -> None:
-    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
-    team.until_loaded("svc", "a")
-    team.until("finished Jobs to be gone", lambda: not team.cluster.items("jobs", team.namespace))
-    before = team.until_at_rest()
-    team.cluster.kubectl("delete", "jobs", "--all", "-n", team.namespace)
-    assert team.until_at_rest() == before
-    assert team.entry("svc", "a")["state"] == "Loaded"
-
-
 def test_weak_spot_04_long_names_with_a_common_prefix_do_not_collide(team: Team) -> None:
     first, second = "x" * 60 + "-one", "x" * 60 + "-two"
     uri = team.put("a"), team.put("b")

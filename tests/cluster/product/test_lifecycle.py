@@ -53,15 +53,22 @@ def test_a_static_service_waits_for_all_and_infers_its_ceiling(any_team: Team) -
     assert team.status("svc")["adapterMaxRank"] == 32
 
 
-def test_nothing_is_written_at_rest_nor_after_a_restart_of_ours(any_team: Team) -> None:
-    """Weak spots 5, 13 and 14: a second pass writes nothing."""
-    team = any_team
-    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a", "missing"]))
-    team.until_loaded("svc", "a")
-    team.until(
-        "missing to be reported", lambda: team.entry("svc", "missing").get("lastError") == "AdapterArtifactNotFound"
-    )
+def test_nothing_is_written_at_rest_nor_without_jobs_nor_after_a_restart_of_ours(team: Team) -> None:
+    """Weak spots 3, 5, 13 and 14, a service of each pipeline: a second pass writes nothing, whatever became of Jobs."""
+    other = Team(team.cluster, team.namespace, "template")
+    team.apply(*other.model_and_template(), team.adapter("a", team.put("a")))
+    services = {"svc": team, "by-template": other}
+    for name, one in services.items():
+        one.apply(one.service(name, ["a", "missing"]))
+    for name, one in services.items():
+        one.until_loaded(name, "a")
+        one.until(
+            "missing to be reported",
+            lambda name=name: team.entry(name, "missing").get("lastError") == "AdapterArtifactNotFound",
+        )
+    team.until("finished Jobs to be gone", lambda: not team.cluster.items("jobs", team.namespace))
     before = team.until_at_rest()
+    team.cluster.kubectl("delete", "jobs", "--all", "-n", team.namespace)
     names = team.cluster.items("pods", "aim-system")
     team.cluster.kubectl("delete", "pods", "-n", "aim-system", "--all", "--wait=true", timeout=90)
     gone = {pod["metadata"]["uid"] for pod in names}
@@ -78,6 +85,7 @@ def test_nothing_is_written_at_rest_nor_after_a_restart_of_ours(any_team: Team) 
 
     team.until("new replicas", replaced)
     assert team.until_at_rest(quiet=10) == before
+    assert {name: team.entry(name, "a")["state"] for name in services} == dict.fromkeys(services, "Loaded")
 
 
 def test_a_dynamic_service_without_adapters_is_served_with_the_mount(any_team: Team) -> None:

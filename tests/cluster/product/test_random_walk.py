@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.cluster.product.team import Team
@@ -118,7 +119,15 @@ class Walker:
         pods = self.team.cluster.items("pods", "aim-system")
         name: str = self.rng.choice(pods)["metadata"]["name"]
         self.team.cluster.kubectl(
-            "delete", "pod", name, "-n", "aim-system", "--wait=false", "--grace-period=0", "--force"
+            "delete",
+            "pod",
+            name,
+            "-n",
+            "aim-system",
+            "--wait=false",
+            "--grace-period=0",
+            "--force",
+            "--ignore-not-found",
         )
         return name
 
@@ -170,8 +179,15 @@ def _picture(team: Team) -> Json:
     }
 
 
-def test_after_any_walk_the_world_is_as_declared(any_team: Team) -> None:
-    team = any_team
+def test_after_any_walk_the_world_is_as_declared(team: Team, template_team: Team) -> None:
+    """A walk on each pipeline, side by side."""
+    with ThreadPoolExecutor(2) as both:
+        walks = [both.submit(_walk, one) for one in (team, template_team)]
+    for walk in walks:
+        walk.result()
+
+
+def _walk(team: Team) -> None:
     seed = int(SEED)
     walker = Walker(team, random.Random(seed))
     print(f"AIM_CLUSTER_WALK_SEED={seed}, {STEPS} steps")  # noqa: T201 - shown when it fails
@@ -185,7 +201,7 @@ def test_after_any_walk_the_world_is_as_declared(any_team: Team) -> None:
         rolls = sum(len(versions) - 1 for versions in templates.values())
         said = [event for event in team.cluster.items("events", team.namespace) if event["reason"] in _ROLLS]
         assert sum(event.get("count") or 1 for event in said) >= rolls, (rolls, said)
-        before = team.until_at_rest(quiet=6)
+        before = team.until_at_rest(quiet=4)
         picture = _picture(team)
         walker.lose_status()
         team.until("the status to come back", lambda: team.status("svc") and _settled(team, walker), timeout=120)
