@@ -11,7 +11,7 @@ from typing import Any, Literal
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
-from api.names import ANNOTATION_ATTEMPT, LABEL_ROLE
+from api.names import ANNOTATION_ATTEMPT, LABEL_ARTIFACT, LABEL_ROLE
 from api.view import Json, dig, items, mapping, name_of, text, uid_of
 from reconcile.objects import managed_labels, merge_env, owner_reference, parse_timestamp
 from reconcile.settings import ReconcileSettings
@@ -40,6 +40,7 @@ class JobState:
     finished_at: datetime | None = None
     terminating: bool = False
     pod_ip: str | None = None
+    artifact: str = ""  # label of the adapter that it stages
 
     @property
     def finished(self) -> bool:
@@ -56,6 +57,7 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
         key=text(job, "metadata", "annotations", key_annotation) or "",
         attempt=_attempt(job),
         terminating=dig(job, "metadata", "deletionTimestamp") is not None,
+        artifact=text(job, "metadata", "labels", LABEL_ARTIFACT) or "",
     )
     newest = sorted(pods, key=lambda pod: (text(pod, "metadata", "creationTimestamp") or "", name_of(pod)))
     pod = newest[-1] if newest else None

@@ -35,7 +35,7 @@ from api.view import (
 )
 from reconcile.decision import Delete, EventNote, sooner
 from reconcile.jobs import JobState, retry_at
-from reconcile.objects import parse_timestamp, timestamp
+from reconcile.objects import label_value, parse_timestamp, timestamp
 from reconcile.service.loading import (
     NOT_LISTED,
     ON_DISK,
@@ -416,13 +416,25 @@ class _Pass:
                 return self._recorded(entry, artifact, job)
             else:
                 return self._running(entry, job)
-        if not self.seen.synced:
+        if not self.seen.synced or self._other_writer(entry):
             return self._waiting(entry)
         if problem := self.seen.config_problems.get(entry["name"]):
             return _without(entry, "progress") | {"state": "Pending", "lastError": problem}
         if not self._due(entry, artifact):
             return _without(entry, "progress")
         return self._start(entry, artifact)
+
+    def _other_writer(self, entry: Json) -> bool:
+        """Whether a Job may still write to the adapter's directory what it held for another stage key.
+
+        Of the artifact that had the name before, or of an adapter that is not declared any more and had the path. Such
+        Jobs are deleted in this pass; the new one is made when they are gone.
+        """
+        others = {label_value(ref.name) for ref in adapter_refs(self.seen.service)} - {label_value(entry["name"])}
+        return any(
+            not job.finished and job.key != entry["stageKey"] and job.artifact not in others
+            for job in self.seen.stage_jobs
+        )
 
     def _waiting(self, entry: dict[str, Any]) -> dict[str, Any]:
         if entry.get("state") == "Failed" or reason_of(entry) == HELD:

@@ -22,6 +22,7 @@ from api.names import (
     ANNOTATION_RESTAGE,
     ANNOTATION_RETRY_STAGING,
     ANNOTATION_TAKE_OVER,
+    LABEL_ARTIFACT,
     LABEL_MANAGED_BY,
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
@@ -78,6 +79,32 @@ def test_adapters_that_move_alike_share_an_event_and_others_have_their_own() -> 
         f"chat: AdapterDownloaded: adapter {long[1]}: Pending → Downloaded",  # a message has its limit
         "chat: AdapterFailed: adapter c: Pending → Failed: SourceRepositoryNotFound: no such repository",
     ]
+
+
+def test_two_jobs_never_write_to_one_directory_at_the_same_time() -> None:
+    """An artifact is made anew while its staging still runs: the old Job goes first, whatever crashes in between."""
+    life = Life()
+    for name in ("a", "b"):
+        life.adapter(name)
+    life.service("dynamic", ["a", "b"])
+    life.passes()
+    while not life.jobs(ROLE_STAGING):
+        for job in life.machinery.waiting_jobs():
+            life.machinery.run(job, "ok")
+        life.machinery.tick()
+        life.passes()
+    old = {name_of(job) for job in life.jobs(ROLE_STAGING)}
+    life.store.delete(AIM_ARTIFACT, "a")
+    life.adapter("a", uri="hf://acme/a-2")
+    life.cluster.reconcile(AIM_SERVICE, "chat", steps=1)
+    assert {name_of(job) for job in life.jobs(ROLE_STAGING)} == old
+    life.cluster.reconcile(AIM_SERVICE, "chat")
+    assert [job["metadata"]["labels"][LABEL_ARTIFACT] for job in life.jobs(ROLE_STAGING)] == ["b"]
+    life.cluster.reconcile(AIM_SERVICE, "chat")
+    assert sorted(job["metadata"]["labels"][LABEL_ARTIFACT] for job in life.jobs(ROLE_STAGING)) == ["a", "b"]
+    life.settle()
+    assert life.folder.live["a"][0] == "sha256:a"
+    assert life.folder.done["a"] == life.entry("a")["stageKey"]
 
 
 def test_a_static_service_waits_for_all_its_adapters() -> None:
