@@ -116,6 +116,10 @@ def delta(after: Counter[str], before: Counter[str], *, reads: bool | None = Non
     return dict(sorted(kept.items(), key=lambda entry: -entry[1]))
 
 
+# the code compiled beforehand, as the image has it
+_ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+
+
 @asynccontextmanager
 async def running(kubeconfig: Path, log: Path) -> AsyncIterator[Server]:
     """Run the reconciler alone, as its only replica, until the end of the block."""
@@ -129,7 +133,7 @@ async def running(kubeconfig: Path, log: Path) -> AsyncIterator[Server]:
     ]
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
-            command, cwd=ROOT, stdout=out, stderr=out, env=os.environ | {"PYTHONPATH": str(ROOT)}
+            command, cwd=ROOT, stdout=out, stderr=out, env=os.environ | _ENVIRONMENT
         )
     server = Server(process, port, time.monotonic())
     try:
