@@ -158,6 +158,17 @@ def _trim_pod(obj: Json) -> dict[str, Any]:
     return trimmed
 
 
+def _trim_job(obj: Json) -> dict[str, Any]:
+    """Keep of a Job what it says of itself and how it ended: what it runs is read from no cache, and is most of it."""
+    conditions = items(obj, "status", "conditions")
+    return {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.kind,
+        "metadata": dict(mapping(obj, "metadata")),
+        "status": {"conditions": list(conditions)} if conditions else {},
+    }
+
+
 def _trim_node(obj: Json) -> dict[str, Any]:
     metadata = mapping(obj, "metadata")
     return {
@@ -167,7 +178,7 @@ def _trim_node(obj: Json) -> dict[str, Any]:
     }
 
 
-_TRIMS: Mapping[Kind, Trim] = {POD: _trim_pod, NODE: _trim_node}
+_TRIMS: Mapping[Kind, Trim] = {JOB: _trim_job, POD: _trim_pod, NODE: _trim_node}
 
 
 def make_informers(
