@@ -565,9 +565,10 @@ class _Pass:
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
         if seen.mode == "static" and seen.pods:
             entry["lastError"] = _last_error(RESTART_REQUIRED, "the running pods keep it until they are restarted")
-        if not seen.synced:
+        listed = may_list(seen.pods, path)
+        if not seen.synced and (seen.claim_uid or listed):  # without a disk there is nothing that could be moved away
             return entry
-        if not may_list(seen.pods, path):
+        if not listed:
             return None
         since = parse_timestamp(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
         over = (since or seen.now) + seen.settings.unload_grace

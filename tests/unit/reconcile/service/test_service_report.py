@@ -261,3 +261,13 @@ def test_an_adapter_that_pods_keep_is_deleting_for_a_bounded_time() -> None:
     overdue = decide(replace(synced, now=START + timedelta(minutes=10)))
     assert "adapters" not in overdue.status
     assert [event.reason for event in overdue.events] == ["AdapterUnloadOverdue"]
+
+
+def test_an_adapter_is_not_deleting_for_ever_where_its_disk_is_gone() -> None:
+    entry = {"name": "old", "adapterPath": "old", "state": "Deleting", "stageKey": "k", "digest": "d", "attempts": 1}
+    spec = {"adapterMode": "static", "adapters": []}
+    status = SYNCED | {"adapters": [entry | {"lastObserved": "2026-01-01T00:00:00Z"}]}
+    seen = replace(running(), facts=observe({"spec": spec, "status": status}).facts, disk_claim=None)
+    for listed, stays in ((frozenset({"base", "old"}), True), (frozenset({"base"}), False)):
+        decision = decide(replace(seen, pods=(ServerPod("p", START, listed),)))
+        assert ("adapters" in decision.status) == stays
