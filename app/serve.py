@@ -40,7 +40,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
 _HEALTH_BOUNDS = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
 _QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
 _DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
-_GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
+GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
 _FREEZE_SECONDS = 0.2  # while caches are filled
 _REFREEZE_SECONDS = 900.0
 
@@ -224,7 +224,7 @@ class _Process:
         none.
         """
         before = gc.get_threshold()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             await self._freeze_again_and_again()
         finally:

@@ -22,6 +22,7 @@ import uvloop
 
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json, name_of, namespace_of
+from app.serve import GC_THRESHOLDS
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from bench.admission import corpus
 from reconcile.cache import Key
@@ -221,7 +222,7 @@ def main() -> None:
         if arguments.mode == "resync":
             beside = partial(resync, informers, world)
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     uvloop.run(serve(app, arguments.port, arguments.certs, beside))
 
 
