@@ -8,14 +8,13 @@ Tests hold each look against every rule's refused example and against generated 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from api.kinds import AIM_ARTIFACT
 from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
-from api.view import Json, adapter_path, spec_of
+from api.view import Json, adapter_path, spec_of, text
 from rules.adapters import is_fine
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV
-from rules.registry import Basis
+from rules.registry import Basis, fields_spoken_of
 from rules.resolve import Resolved
 from rules.seen import Seen, ServiceSeen
 from rules.shared import image_too_old
@@ -34,7 +33,7 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
     A look that fails leaves the answer to the rules, which are asked one by one and may fail by themselves.
     """
     if not isinstance(seen, ServiceSeen):
-        given = frozenset({*seen.spec, *seen.old_spec})
+        given = fields_spoken_of() & {*seen.spec, *seen.old_spec}
         return tuple([(basis, given) for basis in bases])
     left: ToAsk = ()
     for basis in bases:
@@ -60,9 +59,9 @@ def _in_manifest(seen: ServiceSeen) -> Fields:
     """Fields that are not as plain as they nearly always are."""
     spec = seen.spec
     if len(seen.namespace) > _LONGEST_NAMESPACE or _WHAT_IS_SERVED.isdisjoint(spec):
-        return _WHAT_IS_SERVED.union(spec)
+        return _WHAT_IS_SERVED | fields_spoken_of().intersection(spec)
     found = [field for field in spec if not _PLAIN.get(field, _never)(spec)]
-    return frozenset(found) if found else _NOTHING
+    return fields_spoken_of().intersection(found) if found else _NOTHING
 
 
 def _plain_adapters(spec: Json) -> bool:
@@ -97,8 +96,8 @@ def _plain_env(spec: Json) -> bool:
     return True
 
 
-def _only_named(reference: Any) -> bool:
-    return reference.__class__ is dict and len(reference) == 1 and bool(reference.get("name"))
+def _only_named(reference: Json) -> bool:
+    return len(reference) == 1 and text(reference, "name") is not None
 
 
 def _always(_: Json) -> bool:

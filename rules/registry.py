@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,12 @@ def rules_for(
         and (warns is None or entry.warns == warns)
         and (about is None or not entry.when or not entry.when.isdisjoint(about))
     )
+
+
+@cache
+def fields_spoken_of() -> frozenset[str]:
+    """Return every field of a spec that some rule's `when` names."""
+    return frozenset(name for entry in _RULES for name in entry.when)
 
 
 def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kinds import AIM_SERVICE, Kind
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, Kind
 from rules.examples import manifest, merge, parse, scene, surroundings
 from rules.glance import left_to_ask
 from rules.registry import Basis, Rule, all_rules, rules_for, run
-from rules.seen import ServiceSeen
+from rules.seen import Seen, ServiceSeen
 from rules.validate import validate
 from rules.world import SnapshotWorld, World
 
@@ -56,6 +57,53 @@ def test_nor_where_values_are_of_any_type(data: st.DataObject) -> None:
     for old in (None, plain, {**plain, "spec": data.draw(json_values)}):
         bases = BASES if old is None else EDITED
         assert speak_unasked(seen(new, old, surroundings()), seen(new, old, surroundings()), bases) == []
+
+
+ODD: list[Any] = [None, 5, 1.5, True, "", "odd", [], {}, ["odd"], [{}], {"name": 5}, {"odd": 1}]
+FULL = """
+profile: {name: qwen3-8b-mi300x}
+model: {name: qwen3-8b}
+template: {name: qwen3-8b-latency}
+adapterMode: dynamic
+adapterRuntime: {maxRank: 64}
+adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]
+caching: {mode: Shared}
+env: [{name: A, value: b}]
+replicas: 2
+runtimeConfigName: default
+"""
+
+
+def _spoilt(value: Any) -> Iterator[Any]:
+    """Every value that one odd part in the place of one part makes."""
+    yield from ODD
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        for part in _spoilt(value[key]):
+            other = copy.copy(value)
+            other[key] = part
+            yield other
+
+
+@pytest.mark.parametrize("left_out", [(), ("model", "template"), ("profile", "template"), ("profile",)])
+def test_nor_where_any_one_part_is_odd(left_out: tuple[str, ...]) -> None:
+    spec = {field: part for field, part in parse(FULL).items() if field not in left_out}
+    plain = manifest("AIMService", {}) | {"spec": spec}
+    for other in _spoilt(spec):
+        new = plain | {"spec": other}
+        for old, version in ((None, "v1alpha1"), (None, "v1alpha2"), (plain, "v1alpha2")):
+            bases = BASES if old is None else EDITED
+            world = surroundings()
+            assert speak_unasked(seen(new, old, world, version), seen(new, old, world, version), bases) == [], other
+
+
+def test_fields_that_no_rule_knows_make_no_difference() -> None:
+    """What is remembered about fields may not grow with what strangers send."""
+    new = manifest("AIMService", {"spec": {"maxReplicas": 2}})
+    more = merge(new, {"spec": {f"unknown{number}": 1 for number in range(50)}})
+    assert left_to_ask(seen(more, None, surroundings()), BASES) == left_to_ask(seen(new, None, surroundings()), BASES)
+    artifact = manifest("AIMArtifact", {})
+    strange = Seen(AIM_ARTIFACT, merge(artifact, {"spec": {"unknown": 1}}), None, surroundings())
+    assert left_to_ask(strange, BASES) == left_to_ask(Seen(AIM_ARTIFACT, artifact, None, surroundings()), BASES)
 
 
 @pytest.mark.parametrize("entry", OURS, ids=lambda entry: entry.name)
