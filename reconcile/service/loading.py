@@ -43,6 +43,11 @@ def may_list(pods: Sequence[ServerPod], path: object) -> bool:
     return any(pod.listed is None or path in pod.listed for pod in pods)
 
 
+def _listing(pods: Sequence[ServerPod], path: object) -> int:
+    """How many servers are known to list a path."""
+    return sum(1 for pod in pods if pod.listed is not None and path in pod.listed)
+
+
 def keeps_older(pod: ServerPod, path: object, moment: datetime | None, *, known: bool) -> bool:
     """Whether a static server was started before the present content came to the disk (or nobody knows).
 
@@ -78,7 +83,7 @@ def judge_loading(
         return _without_replicas(entry) | {"state": "Downloaded"}, None
     if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
         return entry | {"state": entry["state"] if text(entry, "state") in ON_DISK else "Downloaded"}, None
-    listing = sum(1 for pod in pods if pod.listed is not None and path in pod.listed)
+    listing = _listing(pods, path)
     entry = entry | {"loadedReplicas": listing}
     if listing == len(pods):
         return entry | {"state": "Loaded"}, None
@@ -101,7 +106,7 @@ def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) ->
     if any(pod.listed is None for pod in pods):
         said = {key: before[key] for key in ("state", "loadedReplicas") if key in before}
         return entry | said if text(before, "state") in ON_DISK else entry
-    listing = sum(1 for pod in pods if pod.listed is not None and entry["adapterPath"] in pod.listed)
+    listing = _listing(pods, entry["adapterPath"])
     if listing:
         return entry | {"state": "Loaded" if listing == len(pods) else "Downloaded", "loadedReplicas": listing}
     entry = entry | {"loadedReplicas": 0}
@@ -110,7 +115,7 @@ def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) ->
 
 def counted(entry: dict[str, Any], pods: Sequence[ServerPod]) -> dict[str, Any]:
     """Return the entry with the number of servers that list it; not all were asked yet: with at least one."""
-    listing = sum(1 for pod in pods if pod.listed is not None and entry["adapterPath"] in pod.listed)
+    listing = _listing(pods, entry["adapterPath"])
     return entry | {"loadedReplicas": listing or entry.get("loadedReplicas", 1)}
 
 
