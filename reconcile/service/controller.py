@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from api.accelerators import node_matches, node_selector_terms
@@ -235,7 +236,7 @@ class ServiceController:
         pods = self._predictor_pods(namespace, name) if isvc is not None else ()
         stage_jobs = tools.jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY)
         refusal = self._refusals.get(key, ("", ""))
-        return Observed(
+        seen = Observed(
             facts=facts,
             now=tools.now(),
             settings=tools.settings,
@@ -254,6 +255,9 @@ class ServiceController:
             pool_nodes=self._pool_nodes(plan),
             refusal=refusal[1] if refusal[0] == uid_of(service) else "",
         )
+        if seen.wiring is None or seen.wiring.claim == name_of(seen.disk_claim):
+            return seen
+        return replace(seen, kept_claim=tools.find(PERSISTENT_VOLUME_CLAIM, namespace, seen.wiring.claim))
 
     def _caches(self, facts: ServiceSeen) -> tuple[Json, ...]:
         """Caches of the namespace for the same profile, template or model (or the service's overlay of it)."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from api.errors import FieldError
 from api.jobs import Progress
 from api.names import ANNOTATION_TAKE_OVER, FIELD_OWNER, LABEL_MANAGED_BY
-from api.view import EMPTY, Json, annotation, integer, mapping, terminating, text, uses_adapters
+from api.view import EMPTY, Json, annotation, integer, mapping, name_of, terminating, text, uses_adapters
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
 from reconcile.service.live import AdapterWiring, live_wiring
@@ -46,9 +46,10 @@ class Observed:
     """All that a pass over one service looks at.
 
     `facts`: what follows from the service and the world by the rules; `plan`: what they say is to run. `caches`: caches
-    of the namespace for `cache_origin(facts)`. `progress`: by Job UID. `pods`: ready pods of the predictor with what
-    their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not watched. `refusal`:
-    what the API server said when it last refused our InferenceService.
+    of the namespace for `cache_origin(facts)`. `disk_claim`: the adapter disk of the base; `kept_claim`: the one that
+    the running server mounts, where that is another one and exists. `progress`: by Job UID. `pods`: ready pods of the
+    predictor with what their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not
+    watched. `refusal`: what the API server said when it last refused our InferenceService.
     """
 
     facts: ServiceSeen
@@ -58,6 +59,7 @@ class Observed:
     plan: Plan | None = None
     caches: tuple[Json, ...] = ()
     disk_claim: Json | None = None
+    kept_claim: Json | None = None
     sync_jobs: tuple[JobState, ...] = ()
     stage_jobs: tuple[JobState, ...] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)
@@ -92,6 +94,15 @@ class Observed:
     def wiring(self) -> AdapterWiring | None:
         """The adapter part of the running server, None when it has none."""
         return live_wiring(self.live)
+
+    @property
+    def stranded(self) -> bool:
+        """Whether no server is ready and none can start: the adapter disk that it mounts is gone with its base."""
+        kept = self.wiring
+        if kept is None or self.pods:
+            return False
+        claim = self.disk_claim if kept.claim == name_of(self.disk_claim) else self.kept_claim
+        return claim is None or terminating(claim)
 
     @lazy
     def base(self) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,18 +118,31 @@ def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
     if kept.claim == disk.claim:
         old = sorted({pod.claim for pod in seen.pods if pod.claim and pod.claim != kept.claim})
         return f"pods that are being replaced still mount {_claims(old)}" if old else ""
-    words = f'the pods keep claim "{kept.claim}"'
+    missing = [entry for entry in adapters.staging if entry["state"] not in ON_DISK]
+    stuck = [entry["name"] for entry in missing if not _on_its_way(entry)]
+    until = _until(disk, missing)
+    if seen.stranded:
+        said = f'no pod can start{until}: claim "{kept.claim}" that they mount is gone with its base'
+        cure = "; for"
+    else:
+        said = f'the pods keep claim "{kept.claim}"{until}'
+        cure = "; what is served would be lost: for"
+        stuck = [name for name in stuck if name in adapters.awaited]
+    return f"{said}{cure} {', '.join(stuck)}, {_way_out(seen)}" if stuck and until else said
+
+
+def _until(disk: Disk, missing: Sequence[Json]) -> str:
     if not disk.claim:
-        return words
-    missing = ", ".join(f"{e['name']} is {e['state']}" for e in adapters.staging if e["state"] not in ON_DISK)
-    words += f' until claim "{disk.claim}" holds all adapters' + (f" ({missing} there)" if missing else "")
-    stuck = [e["name"] for e in adapters.staging if e["name"] in adapters.awaited and not _on_its_way(e)]
-    if not stuck:
-        return words
-    remedy = "mend what lastError says"
+        return ""
+    there = ", ".join(f"{entry['name']} is {entry['state']}" for entry in missing)
+    return f' until claim "{disk.claim}" holds all adapters' + (f" ({there} there)" if there else "")
+
+
+def _way_out(seen: Observed) -> str:
+    words = "mend what lastError says"
     if adapter_mode(seen.service) == "dynamic":
-        remedy += " or remove it from spec.adapters"
-    return f"{words}; what is served would be lost: for {', '.join(stuck)}, {remedy}"
+        return f"{words} or remove it from spec.adapters"
+    return f"{words} or create the service anew without it" if seen.stranded else words
 
 
 def _claims(names: list[str]) -> str:

@@ -42,6 +42,7 @@ from reconcile.decision import Decision
 from reconcile.jobs import JobState, read_job
 from reconcile.objects import timestamp
 from reconcile.service import decide as service
+from reconcile.service.live import live_wiring
 from reconcile.settings import ReconcileSettings
 from rules.examples import NAMESPACE
 from rules.resolve import resolve_runtime_config
@@ -61,6 +62,7 @@ class Cluster:
         self.store, self.machinery, self.settings = store, machinery, settings
         self.rechecks: list[timedelta] = []
         self.events: list[str] = []
+        self.told_of: dict[str, frozenset[str]] = {}  # service UID → what pods had loaded when its status was last told
         self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
 
     def addresses(self) -> list[tuple[Kind, str]]:
@@ -99,6 +101,8 @@ class Cluster:
         if left <= 0:
             return True
         left -= self.store.store_status(kind, obj, decision.status)
+        if kind == AIM_SERVICE:
+            self.told_of[uid_of(obj)] = self._loaded(obj)
         for deletion in decision.delete:
             if left <= 0:
                 return True
@@ -111,6 +115,10 @@ class Cluster:
         if decision.recheck_after is not None:
             self.rechecks.append(decision.recheck_after)
         return len(self.store.writes) > before
+
+    def _loaded(self, service_object: Json) -> frozenset[str]:
+        isvc = self.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service_object), NAMESPACE))
+        return frozenset(path for pod in self.machinery.pods.get(uid_of(isvc), ()) for path in pod.loaded)
 
     def _sweep(self, obj: Json, decision: Decision) -> None:
         job = render_reaper_job(
@@ -209,7 +217,7 @@ class Cluster:
         store, machinery = self.store, self.machinery
         facts = see_service(obj, store.world())
         isvc = store.get(INFERENCE_SERVICE, inference_service_name(name_of(obj), NAMESPACE))
-        origin = service.cache_origin(facts)
+        origin, wiring = service.cache_origin(facts), live_wiring(isvc)
         claim = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
         stage_jobs = self._jobs(obj, ROLE_STAGING, ANNOTATION_STAGE_KEY)
         return service.Observed(
@@ -224,6 +232,7 @@ class Cluster:
                 and origin.name in (text(cache, "spec", "profileName"), text(cache, "spec", "templateName"))
             ),
             disk_claim=store.get(PERSISTENT_VOLUME_CLAIM, claim),
+            kept_claim=store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None,
             sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
             stage_jobs=stage_jobs,
             progress={

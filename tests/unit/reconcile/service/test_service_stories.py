@@ -239,6 +239,41 @@ def test_what_is_served_and_cannot_come_to_a_new_disk_keeps_the_pods_on_the_old_
     assert "claim" not in life.message("Adapters")
 
 
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_pods_that_die_with_the_old_disk_come_back_when_what_must_be_there_is(mode: str) -> None:
+    """A static server starts with all its adapters or not at all: the status says so, and how to get out."""
+    life = served(mode, "a", "b")
+    before = mounted(life)
+    life.machinery.sources["hf://acme/b"].broken = True
+    lose_base(life)
+    life.cluster._work_off()
+    assert life.entry("b")["loadedReplicas"] == 1
+    for pods in life.machinery.pods.values():
+        pods.clear()
+    life.store.version += 1
+    life.machinery.tick()  # the old disk goes with its last pod
+    life.passes()
+    assert [life.entry(name).get("loadedReplicas", 0) for name in ("a", "b")] == [0, 0]
+    assert "Loaded" not in (life.state("a"), life.state("b"))
+    if mode == "dynamic":  # it comes back with what there is
+        life.cluster._work_off()
+        assert (life.state("a"), life.state("b"), life.status["status"]) == ("Loaded", "Failed", "Degraded")
+        return
+    life.settle()
+    assert life.condition("Ready")[0] == "False"
+    message = life.message("Adapters")
+    assert "no pod can start until claim" in message
+    assert (
+        f'claim "{before}" that they mount is gone with its base; for b, mend what lastError says or create' in message
+    )
+    assert "the pods keep claim" not in message
+    assert life.writes_of() == []
+    life.machinery.sources["hf://acme/b"].broken = False
+    life.settle()
+    assert (life.state("a"), life.state("b"), life.status["status"]) == ("Loaded", "Loaded", "Running")
+    assert "claim" not in life.message("Adapters")
+
+
 def test_what_was_not_served_holds_no_pod_on_an_old_disk() -> None:
     life = served("dynamic", "a")
     life.adapter("b")
