@@ -563,9 +563,9 @@ class _Pass:
         if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
-        if seen.mode == "static" and seen.pods:
-            entry["lastError"] = _last_error(RESTART_REQUIRED, "the running pods keep it until they are restarted")
         listed = may_list(seen.pods, path)
+        if seen.mode == "static" and listed:
+            entry["lastError"] = _last_error(RESTART_REQUIRED, "the running pods keep it until they are restarted")
         if not seen.synced and (seen.claim_uid or listed):  # without a disk there is nothing that could be moved away
             return entry
         if not listed:

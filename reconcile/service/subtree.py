@@ -12,7 +12,7 @@ from typing import Any
 
 from api.kinds import JOB
 from api.names import sync_key
-from api.view import adapter_refs, items, name_of, namespace_of, terminating, text, uid_of, uses_adapters
+from api.view import adapter_refs, integer, items, name_of, namespace_of, terminating, text, uid_of, uses_adapters
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
 from reconcile.service.adapters import declared_paths, found_undeclared
@@ -69,11 +69,21 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     there = seen.disk_claim is not None and name_of(seen.disk_claim) == named and not terminating(seen.disk_claim)
     claim_uid = uid_of(seen.disk_claim) if named and there else ""
     claim = named if claim_uid else ""
-    has_directory = bool(recorded.claim_uid) or seen.wiring is not None
+    has_directory = bool(recorded.claim_uid) or seen.wiring is not None or _left_something(seen)
     wanted = uses_adapters(seen.service) or has_directory
     if not wanted or not claim_uid or not (allowed or has_directory):
         return Disk(wanted, claim, claim_uid, recorded)
     return _Sync(seen, draft, claim, claim_uid, recorded).run()
+
+
+def _left_something(seen: Observed) -> bool:
+    """Whether Jobs or entries tell of a directory that no record speaks of: the status was lost before a server was."""
+    if seen.sync_jobs:
+        return True
+    return any(
+        text(entry, "stageKey") and (integer(entry, "attempts") or text(entry, "state") == "Deleting")
+        for entry in items(seen.service, "status", "adapters")
+    )
 
 
 @dataclass

@@ -151,9 +151,8 @@ def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
     if any(entry["adapterPath"] in pod.loaded for pod in pods):
         return True
     told_of = walk.cluster.told_of.get(uid_of(service), frozenset())
-    nobody = not any(pod.ready_since for pod in pods)
-    if nobody and not entry.get("digest") and entry["adapterPath"] in told_of:
-        return True  # told of a server that died since; a replaced disk goes with its last pod (seed 1040295378)
+    if not entry.get("digest") and entry["adapterPath"] in told_of:
+        return True  # told of servers that died since or unload it now (seeds 1040295378 and 424719115)
     wiring = live_wiring(isvc)  # the disk that a pod died on a moment ago may be another than the status speaks of
     mounted = walk.store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None
     disks = walk.machinery.disks

@@ -16,6 +16,7 @@ from api.kinds import (
     AIM_PROFILE_CACHE,
     AIM_SERVICE,
     INFERENCE_SERVICE,
+    JOB,
     PERSISTENT_VOLUME_CLAIM,
 )
 from api.names import (
@@ -272,6 +273,39 @@ def test_pods_that_die_with_the_old_disk_come_back_when_what_must_be_there_is(mo
     life.settle()
     assert (life.state("a"), life.state("b"), life.status["status"]) == ("Loaded", "Loaded", "Running")
     assert "claim" not in life.message("Adapters")
+
+
+@pytest.mark.parametrize("sync_job", ["kept", "deleted"])
+def test_a_directory_that_no_record_speaks_of_is_emptied_all_the_same(sync_job: str) -> None:
+    """Seed 424718602: the status was lost before the server was made, then the list of a static service was emptied."""
+    life = Life()
+    life.adapter("a")
+    life.adapter("b")
+    life.machinery.sources["hf://acme/b"].broken = True
+    life.service("static", ["a", "b"])
+    for _ in range(8):
+        life.passes()
+        if life.jobs(ROLE_STAGING):
+            break
+        for job in life.machinery.waiting_jobs():
+            life.machinery.run(job, "ok")
+        life.machinery.tick()
+    life.run_jobs(ROLE_STAGING)
+    folder = life.folder
+    assert list(folder.live) == ["a"]
+    life.store.set_status(AIM_SERVICE, "chat", {})
+    life.cluster.reconcile(AIM_SERVICE, "chat")  # finds the ended Jobs, and the directory not recorded
+    assert life.entry("b")["attempts"] == 1
+    assert life.isvc is None
+    life.edit(adapters=[])
+    if sync_job == "deleted":
+        for job in life.jobs(ROLE_SUBTREE_SYNC):
+            life.store.delete(JOB, name_of(job))
+    life.settle()
+    assert not life.status.get("adapters")
+    assert folder.live == {}
+    assert life.status["status"] == "Running"
+    assert life.writes_of() == []
 
 
 def test_what_was_not_served_holds_no_pod_on_an_old_disk() -> None:
