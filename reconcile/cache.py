@@ -52,7 +52,8 @@ class Cache:
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
         self._objects: dict[Key, Json] = {}
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._functions}
+        # most words lead to one key, which then stands without a set around it
+        self._indexes: dict[str, dict[str, Key | set[Key]]] = {name: {} for name in self._functions}
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -75,12 +76,15 @@ class Cache:
 
     def by_index(self, index: str, word: str) -> list[Json]:
         """Return the objects that an index lists under a word, sorted by key. Raises: KeyError for an unknown index."""
-        keys = self._indexes[index].get(word, ())
-        return [self._objects[key] for key in (sorted(keys) if len(keys) > 1 else keys)]
+        keys = self._indexes[index].get(word)
+        if keys is None:
+            return []
+        return [self._objects[keys]] if isinstance(keys, tuple) else [self._objects[key] for key in sorted(keys)]
 
     def keys_by_index(self, index: str, word: str) -> list[Key]:
         """Return the keys that an index lists under a word, sorted. Raises: KeyError for an unknown index."""
-        return sorted(self._indexes[index].get(word, ()))
+        keys = self._indexes[index].get(word)
+        return [] if keys is None else [keys] if isinstance(keys, tuple) else sorted(keys)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Declare one more index; what is cached already is put into it. Raises: ValueError when the name is taken."""
@@ -89,37 +93,45 @@ class Cache:
         self._functions[name] = function
         self._indexes[name] = {}
         for key, obj in self._objects.items():
-            self._enter(name, key, obj)
+            self._enter(name, key, function(obj))
 
     def put(self, obj: Json) -> Json | None:
         """Store an object and return the one it replaces."""
         key = key_of(obj)
         old = self._objects.get(key)
-        if old is not None:
-            self._leave_all(key, old)
         self._objects[key] = obj
-        for name in self._functions:
-            self._enter(name, key, obj)
+        for name, function in self._functions.items():
+            before = () if old is None else tuple(function(old))
+            after = tuple(function(obj))
+            if before != after:
+                self._leave(name, key, before)
+                self._enter(name, key, after)
         return old
 
     def remove(self, key: Key) -> Json | None:
         """Take an object out and return it."""
         old = self._objects.pop(key, None)
         if old is not None:
-            self._leave_all(key, old)
+            for name, function in self._functions.items():
+                self._leave(name, key, function(old))
         return old
 
-    def _enter(self, name: str, key: Key, obj: Json) -> None:
+    def _enter(self, name: str, key: Key, words: Iterable[str]) -> None:
         entries = self._indexes[name]
-        for word in self._functions[name](obj):
-            entries.setdefault(word, set()).add(key)
+        for word in words:
+            keys = entries.setdefault(word, key)
+            if isinstance(keys, set):
+                keys.add(key)
+            elif keys != key:
+                entries[word] = {keys, key}
 
-    def _leave_all(self, key: Key, obj: Json) -> None:
-        for name, function in self._functions.items():
-            entries = self._indexes[name]
-            for word in function(obj):
-                keys = entries.get(word)
-                if keys is not None:
-                    keys.discard(key)
-                    if not keys:
-                        del entries[word]
+    def _leave(self, name: str, key: Key, words: Iterable[str]) -> None:
+        entries = self._indexes[name]
+        for word in words:
+            keys = entries.get(word)
+            if isinstance(keys, set):
+                keys.discard(key)
+                if len(keys) == 1:
+                    entries[word] = keys.pop()
+            elif keys == key:
+                del entries[word]

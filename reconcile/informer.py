@@ -30,6 +30,7 @@ from reconcile.cache import (
 )
 from reconcile.client import DEFAULT_PAGE_LIMIT, Client
 from reconcile.errors import ApiError, Gone, NotFound, TooManyRequests, Unreachable
+from reconcile.sharing import Sharing
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Informer:
         self.settled = asyncio.Event()  # set when synced, or when the API server says that it does not serve the kind
         self._client = client
         self._trim = trim
+        self._sharing = Sharing()
         self._label_selector = label_selector
         self._page_limit = page_limit
         self._handlers: list[ChangeHandler] = []
@@ -178,6 +180,7 @@ class Informer:
         obj = drop_managed_fields(obj)
         if self._trim is not None:
             obj = self._trim(obj)
+        self._sharing.share(obj)
         self.cache.put(obj)
         self._tell(old, obj)
 

@@ -88,7 +88,6 @@ _SERVICE: Mapping[str, IndexFunction] = {
     "template": lambda obj: _one(obj, text(obj, "spec", "template", "name")),
     "any-template": lambda obj: filter(None, (text(obj, "spec", "template", "name"),)),
     "cache": _service_caches,
-    "disk": lambda obj: _one(obj, text(obj, "status", "adapterDiskPersistentVolumeClaimUid")),
     "uid": lambda obj: filter(None, (text(obj, "metadata", "uid"),)),
 }
 _ARTIFACT: Mapping[str, IndexFunction] = {
@@ -133,38 +132,31 @@ RECONCILED_KINDS = (INFERENCE_SERVICE, JOB, POD, PERSISTENT_VOLUME_CLAIM, CONFIG
 
 
 def _trim_pod(obj: Json) -> dict[str, Any]:
-    """Keep of a pod what passes read: the cache of pods is the largest of all."""
-    metadata = mapping(obj, "metadata")
-    kept = (
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "labels",
-        "ownerReferences",
-        "creationTimestamp",
-        "deletionTimestamp",
-    )
-    status = mapping(obj, "status")
-    wanted = ("phase", "podIP", "conditions", "containerStatuses", "startTime")
-    trimmed = {
+    """Keep of a pod what passes read: of one that a Job made, who made it and how it goes."""
+    metadata, status = mapping(obj, "metadata"), mapping(obj, "status")
+    trimmed: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "status": {key: status[key] for key in wanted if key in status},
+        "metadata": {key: metadata[key] for key in _OF_A_POD if key in metadata},
+        "status": {key: status[key] for key in _OF_ITS_STATUS if key in status},
     }
     if isvc_of(obj) is not None:
+        trimmed["metadata"]["labels"] = metadata["labels"]
         trimmed["spec"] = adapter_part(obj)
     return trimmed
 
 
+_OF_A_POD = ("name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp")
+_OF_ITS_STATUS = ("podIP", "conditions", "containerStatuses")
+
+
 def _trim_job(obj: Json) -> dict[str, Any]:
     """Keep of a Job what it says of itself and how it ended: what it runs is read from no cache, and is most of it."""
-    conditions = items(obj, "status", "conditions")
+    metadata, conditions = mapping(obj, "metadata"), items(obj, "status", "conditions")
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
-        "metadata": dict(mapping(obj, "metadata")),
+        "metadata": {key: value for key, value in metadata.items() if key != "generation"},
         "status": {"conditions": list(conditions)} if conditions else {},
     }
 

@@ -74,3 +74,15 @@ def test_versions_compare_as_numbers_and_unknown_ones_count_as_newer(version: st
 def test_nobody_keeps_managed_fields() -> None:
     item = {"metadata": {"name": "a", "managedFields": [1], "annotations": {"a": "b"}}}
     assert drop_managed_fields(item) == {"metadata": {"name": "a", "annotations": {"a": "b"}}}
+
+
+def test_an_index_tells_one_key_from_many() -> None:
+    cache = Cache({"colour": colours})
+    for name in "abc":
+        cache.put(obj(name, "red", "red"))
+    cache.put(obj("b", "red", "blue"))
+    assert cache.keys_by_index("colour", "red") == [("ns", "a"), ("ns", "b"), ("ns", "c")]
+    for name, left in (("b", ["a", "c"]), ("a", ["c"]), ("c", [])):
+        cache.remove(("ns", name))
+        assert [o["metadata"]["name"] for o in cache.by_index("colour", "red")] == left
+    assert cache._indexes == {"colour": {}}, "nothing is kept of what is gone"
