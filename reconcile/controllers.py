@@ -110,7 +110,7 @@ def owner_key(kind: Kind) -> Callable[[Json], Keys]:
 
 
 def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
-    """Map a change as `keys_of_both` does, but to nobody when only the progress of a download moved.
+    """Map a change as `keys_of_both` does, but to nobody when only the progress of a download moved, or a sweep ended.
 
     A base model may be downloaded for hours with thousands of services waiting for it. Of an adapter's status nobody
     reads more than its path: what it becomes is in the statuses of the services that declare it.
@@ -124,9 +124,12 @@ def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
     return concerned
 
 
+_NEWS_OF_ITS_OWN = dict.fromkeys(("progress", "lastReap", "lastReapTime", "lastReapWorld", "lastReapRequest"))
+
+
 def _beside_progress(obj: Json) -> tuple[Json, ...]:
     metadata, status = {**mapping(obj, "metadata"), "resourceVersion": ""}, mapping(obj, "status")
-    told = {"adapterPath": adapter_path(obj)} if is_adapter(obj) else {**status, "progress": None}
+    told = {"adapterPath": adapter_path(obj)} if is_adapter(obj) else {**status, **_NEWS_OF_ITS_OWN}
     return metadata, mapping(obj, "spec"), told
 
 

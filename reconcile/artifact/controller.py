@@ -31,7 +31,6 @@ from api.names import (
 from api.view import (
     Json,
     dig,
-    integer,
     is_adapter,
     items,
     name_of,
@@ -45,6 +44,7 @@ from api.view import (
 )
 from reconcile.artifact.decide import Observed, decide
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
+from reconcile.artifact.users import DiskUsers, disk_use
 from reconcile.cache import Key
 from reconcile.caches.decide import artifact_names
 from reconcile.client import Client
@@ -69,6 +69,11 @@ class ArtifactController:
         """Take the shared tools; `client` lists living services for a sweep."""
         self._tools = tools
         self._client = client
+        self._on_disks = DiskUsers()
+        services = tools.informers[AIM_SERVICE]
+        for service in services.items():
+            self._on_disks.changed(None, service)
+        services.add_handler(self._on_disks.changed)
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -98,7 +103,7 @@ class ArtifactController:
 
     def _disk_owners(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
         """The base artifacts whose disks a service used and uses, where that is news to a sweep."""
-        if old is not None and new is not None and _use(old) == _use(new):
+        if old is not None and new is not None and disk_use(old) == disk_use(new):
             return ()
         return keys_of_both(self._disk_owner)(old, new)
 
@@ -168,10 +173,7 @@ class ArtifactController:
 
     def _users(self, namespace: str, disk_claim: Json | None) -> tuple[tuple[str, int], ...]:
         """UIDs of the services whose subtree is on this disk, with their staging attempts so far, sorted."""
-        if disk_claim is None:
-            return ()
-        services = self._tools.informers[AIM_SERVICE].by_index("disk", f"{namespace}/{uid_of(disk_claim)}")
-        return tuple(sorted((uid_of(service), _attempts(service)) for service in services))
+        return self._on_disks.of(namespace, uid_of(disk_claim)) if disk_claim is not None else ()
 
     async def _with_problems(self, seen: Observed) -> Observed:
         """Add what provisioners say about claims that are not bound; nothing is asked about bound ones."""
@@ -207,15 +209,6 @@ class ArtifactController:
         await tools.shell.create(JOB, job)
         if dry_run:
             tools.shell.tell(artifact, EventNote("Normal", "SweepDryRun", "a dry run of the sweep was started"))
-
-
-def _use(service: Json) -> tuple[str, str | None, int]:
-    """What a service has to do with a disk."""
-    return uid_of(service), text(service, "status", "adapterDiskPersistentVolumeClaimUid"), _attempts(service)
-
-
-def _attempts(service: Json) -> int:
-    return sum(integer(entry, "attempts") or 0 for entry in items(service, "status", "adapters"))
 
 
 def _held(cache: Json) -> Keys:

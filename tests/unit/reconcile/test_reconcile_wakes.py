@@ -13,7 +13,7 @@ from api.names import ANNOTATION_ATTEMPT
 from reconcile.cache import key_of
 from reconcile.caches.controller import CacheController
 from reconcile.client import Client
-from reconcile.controllers import SIBLINGS
+from reconcile.controllers import SIBLINGS, unless_progress
 from reconcile.engine import GATHER, Controller
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.manager import make_reconciler
@@ -87,6 +87,14 @@ def test_of_an_adapters_status_only_its_path_wakes_services(scene: Scene) -> Non
             for _, name in watch.keys(old, old | {"status": status})
         }
         assert keys == expected
+
+
+def test_a_sweep_of_the_disk_wakes_nobody_but_its_base() -> None:
+    concerned = unless_progress(lambda obj: [key_of(obj)])
+    base = _object(AIM_ARTIFACT, "base", {"type": "model"}) | {"status": {"status": "Ready"}}
+    swept = {"lastReapTime": "2026-01-01T00:00:00Z", "lastReapWorld": "w", "lastReap": {"reason": "DiskReaped"}}
+    assert not list(concerned(base, base | {"status": base["status"] | swept}))
+    assert list(concerned(base, base | {"status": base["status"] | {"persistentVolumeClaim": "other"}}))
 
 
 # -- Jobs and their pods --------------------------------------------------------------------------------------------
