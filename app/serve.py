@@ -42,7 +42,9 @@ _QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
 _DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
 GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
 _FREEZE_SECONDS = 0.2  # while caches are filled
-_REFREEZE_SECONDS = 900.0
+_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came
+_LOOK_SECONDS = 1.0
+_MANY_YOUNG = 2  # of the middle generation's collections: some 100,000 objects, a walk over which takes 10 ms
 
 
 class Stop:
@@ -239,7 +241,10 @@ class _Process:
         log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
         while True:
             gc.freeze()
-            await asyncio.sleep(_REFREEZE_SECONDS)
+            for _ in range(int(_REFREEZE_SECONDS / _LOOK_SECONDS)):
+                await asyncio.sleep(_LOOK_SECONDS)
+                if gc.get_count()[2] >= _MANY_YOUNG:  # caches grow: the later, the longer the walk
+                    break
             gc.collect()  # walks over what is younger than the last freeze only
 
     def _checks(self) -> list[Check]:

@@ -20,6 +20,10 @@ LOG_EVERY_SECONDS = 30.0
 _LONGEST = Gauge(
     "aim_adapters_event_loop_stall_seconds", "Longest time the event loop was busy in one go, in the last minute."
 )
+_LONGEST_CPU = Gauge(
+    "aim_adapters_event_loop_stall_cpu_seconds",
+    "CPU time that the event loop used around the longest stall of the last minute; the rest it waited for a core.",
+)
 _STALLED = Counter("aim_adapters_event_loop_stalled_seconds_total", "Time the event loop was late, in sum.")
 
 
@@ -27,33 +31,42 @@ class Watchdog:
     """Measures how late a regular tick comes.
 
     Lateness is a lower bound of the time that something kept the loop busy; it also shows a process that got no CPU.
+    The CPU time of the loop's thread tells them apart; it is taken over the whole tick, so it is an upper bound.
     """
 
     def __init__(self, *, tick_seconds: float = TICK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._tick, self._clock = tick_seconds, clock
-        self._recent: deque[tuple[float, float]] = deque()  # (when, how long), falling lengths
+        self._recent: deque[tuple[float, float, float]] = deque()  # (when, how long, CPU of it), falling lengths
         self._logged_at = float("-inf")
         self.longest_ever = 0.0
         self.last_tick = clock()
         _LONGEST.set_function(self.longest)
+        _LONGEST_CPU.set_function(self.longest_cpu)
 
     def longest(self) -> float:
         """Return the longest stall of the last minute, in seconds."""
+        return self._longest()[0]
+
+    def longest_cpu(self) -> float:
+        """Return the CPU seconds of the longest stall of the last minute, at most."""
+        return self._longest()[1]
+
+    def _longest(self) -> tuple[float, float]:
         horizon = self._clock() - WINDOW_SECONDS
         while self._recent and self._recent[0][0] < horizon:
             self._recent.popleft()
-        return self._recent[0][1] if self._recent else 0.0
+        return self._recent[0][1:] if self._recent else (0.0, 0.0)
 
     async def run(self) -> None:
         """Tick until cancelled."""
         while True:
-            before = self._clock()
+            before, spent = self._clock(), time.thread_time()
             await asyncio.sleep(self._tick)
             self.last_tick = self._clock()
-            self.note(self.last_tick - before - self._tick)
+            self.note(self.last_tick - before - self._tick, time.thread_time() - spent)
 
-    def note(self, late: float) -> None:
-        """Take in that a tick came late by so many seconds."""
+    def note(self, late: float, cpu: float = 0.0) -> None:
+        """Take in that a tick came late by so many seconds, in which the loop used so much CPU at most."""
         if late <= 0:
             return
         now = self._clock()
@@ -61,7 +74,9 @@ class Watchdog:
         self.longest_ever = max(self.longest_ever, late)
         while self._recent and self._recent[-1][1] <= late:
             self._recent.pop()
-        self._recent.append((now, late))
+        self._recent.append((now, late, min(cpu, late)))
         if late >= LONG_SECONDS and now - self._logged_at > LOG_EVERY_SECONDS:
             self._logged_at = now
-            log.warning("the event loop was held up", extra={"seconds": round(late, 3)})
+            log.warning(
+                "the event loop was held up", extra={"seconds": round(late, 3), "cpu_seconds": round(min(cpu, late), 3)}
+            )

@@ -79,8 +79,14 @@ async def test_the_watchdog_measures_a_real_stall() -> None:
     await asyncio.sleep(0.05)
     time.sleep(0.2)  # noqa: ASYNC251 - the stall
     await asyncio.sleep(0.05)
-    task.cancel()
     assert 0.1 < watchdog.longest() < 1
+    assert watchdog.longest_cpu() < 0.1, "it slept"
+    until = time.thread_time() + 0.3
+    while time.thread_time() < until:
+        pass
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert watchdog.longest_cpu() > 0.2, "it worked"
 
 
 class Reviews:
