@@ -8,7 +8,10 @@ end before the guard's time is over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import socket
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -37,6 +40,7 @@ MAX_CONNECTIONS = 64  # of requests; watches have a pool of their own
 PAGE_BYTES = 500_000  # size of a page that parses within a few milliseconds; page limits adapt to it
 SMALLEST_PAGE = 20
 WATCH_SILENCE = 120.0  # seconds without a byte after which a watch is taken for dead: bookmarks come each minute
+_TURNS_TO_CLOSE = 20  # of the loop, the second half 10 ms long: a connection that was cut is closed within a few
 MAX_LIST_RESTARTS = 3  # a list whose continue token expired is begun again so many times
 
 _JSON = "application/json"
@@ -475,12 +479,44 @@ def _is_segment(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "%" not in name
 
 
+class _Sockets:
+    """The sockets of the pools, each for as long as somebody uses it.
+
+    A request that is cancelled while its connection is being made leaves a connection that no pool knows: it shuts down
+    politely, for up to 30 s where the server does not answer, and outlives the pool.
+    """
+
+    def __init__(self) -> None:
+        self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def make(self, address: tuple[Any, ...]) -> socket.socket:
+        """Make the socket for an entry of getaddrinfo."""
+        family, kind, protocol, *_ = address
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        self._made.add(made)
+        return made
+
+    async def close(self) -> None:
+        """Cut what is still open, and see it closed: by the loop, which alone knows who reads there."""
+        for sock in self._open():
+            with contextlib.suppress(OSError):  # not connected, or closed by the other side
+                sock.shutdown(socket.SHUT_RDWR)
+        for turn in range(_TURNS_TO_CLOSE):
+            if not self._open():
+                return
+            await asyncio.sleep(0 if turn < _TURNS_TO_CLOSE // 2 else 0.01)
+
+    def _open(self) -> list[socket.socket]:
+        return [sock for sock in self._made if sock.fileno() != -1]
+
+
 class _Sessions:
     """Two pools, made on first use inside the running loop: watches hold their connections for minutes and must not
     starve requests."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
+        self._sockets = _Sockets()
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -497,7 +533,9 @@ class _Sessions:
     def _make(self, limit: int) -> aiohttp.ClientSession:
         tls: Any = self._credentials.tls if self._credentials.tls is not None else False
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, ssl=tls, keepalive_timeout=60, ttl_dns_cache=30),
+            connector=aiohttp.TCPConnector(
+                limit=limit, ssl=tls, keepalive_timeout=60, ttl_dns_cache=30, socket_factory=self._sockets.make
+            ),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "aim-adapters"},
@@ -509,6 +547,7 @@ class _Sessions:
             if session is not None:
                 await session.close()
         self._requests = self._watches = None
+        await self._sockets.close()
 
 
 def _next_limit(limit: int, items: int, size_bytes: int) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+import uvloop
 from aiohttp import web
 
+from reconcile.auth import plain_credentials
 from reconcile.client import Client
 from reconcile.errors import (
     AlreadyExists,
@@ -28,6 +33,7 @@ from reconcile.errors import (
     Unreachable,
     parse_error,
 )
+from tests.slow_tls import client_sockets, cut_short, slow_tls, trusting
 from tests.unit.reconcile.engine.conftest import WIDGET
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
 
@@ -209,3 +215,24 @@ async def test_busy_server_says_for_how_long(api: FakeApi, client: Client) -> No
     with pytest.raises(TooManyRequests) as caught:
         await client.get(WIDGET, "ns", "a")
     assert caught.value.retry_after == 9
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_requests_that_are_cancelled_while_they_connect_leave_no_socket(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """At any moment of the handshake, and though the loop ends right after the client."""
+
+    async def run(port: int, after_s: float) -> int:
+        before = client_sockets(port)
+        credentials = dataclasses.replace(plain_credentials(f"https://127.0.0.1:{port}"), tls=trusting())
+        async with Client(credentials, within=5) as client:
+            await cut_short(lambda: client.get(WIDGET, "default", "x"), after_s)
+        return client_sockets(port) - before
+
+    with slow_tls() as port:
+        left = []
+        for step in range(25):
+            with asyncio.Runner(loop_factory=loop) as runner:
+                left.append(runner.run(run(port, step * 0.001)))
+    assert left == [0] * 25
