@@ -22,6 +22,8 @@ import httpx
 import orjson
 import yaml
 
+from devcluster.handshake import ClosesWhenGivenUp
+
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
@@ -156,7 +158,13 @@ class Kube:
             last = attempt == _BUSY_RETRIES - 1
             try:
                 answer = await self._http.request(
-                    method, path, params=_query(params), content=content, headers=headers, timeout=timeout_s
+                    method,
+                    path,
+                    params=_query(params),
+                    content=content,
+                    headers=headers,
+                    timeout=timeout_s,
+                    extensions={"trace": ClosesWhenGivenUp()},
                 )
             except httpx.HTTPError as error:
                 if method == "GET" and attempt == 0:
@@ -288,7 +296,10 @@ class Kube:
         }
         timeout = httpx.Timeout(seconds + 30.0, connect=5.0)
         try:
-            async with self._http.stream("GET", path, params=_query(query), timeout=timeout) as answer:
+            trace = {"trace": ClosesWhenGivenUp()}
+            async with self._http.stream(
+                "GET", path, params=_query(query), timeout=timeout, extensions=trace
+            ) as answer:
                 if answer.status_code != 200:
                     _decode(answer.status_code, answer.headers.get("content-type", ""), await answer.aread())
                 rest = b""

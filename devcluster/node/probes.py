@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from devcluster.handshake import ClosesWhenGivenUp
 from devcluster.node.process import Process, StartError
 
 Json = dict[str, Any]
@@ -164,7 +165,11 @@ async def _http(where: Json, target: Target, timeout_s: float) -> str:
     headers = {h["name"]: h["value"] for h in where.get("httpHeaders") or []}
     try:
         async with httpx.AsyncClient(verify=_TLS, timeout=timeout_s, trust_env=False) as client:
-            answer = await client.get(url, headers={"user-agent": "kube-probe/1.36", "accept": "*/*", **headers})
+            answer = await client.get(
+                url,
+                headers={"user-agent": "kube-probe/1.36", "accept": "*/*", **headers},
+                extensions={"trace": ClosesWhenGivenUp()},
+            )
     except httpx.HTTPError as error:
         return f'Get "{url}": {error or type(error).__name__}'
     if 200 <= answer.status_code < 400:

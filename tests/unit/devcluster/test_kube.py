@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from devcluster.kube import Kube, KubeError, path_for
+from tests.slow_tls import client_sockets, cut_short, slow_tls, trusting
 
 Answer = httpx.Response
 Handler = Callable[[httpx.Request], Answer]
@@ -165,3 +166,15 @@ def test_kubeconfig_without_context_says_so(tmp_path: Path) -> None:
 )
 def test_path_for(args: tuple[Any, ...], path: str) -> None:
     assert path_for(*args) == path
+
+
+def test_requests_that_are_cancelled_while_they_connect_leave_no_socket() -> None:
+    async def run(port: int, after_s: float) -> int:
+        before = client_sockets(port)
+        async with Kube(f"https://127.0.0.1:{port}", trusting()) as kube:
+            await cut_short(lambda: kube.request("GET", "/version"), after_s)
+        return client_sockets(port) - before
+
+    with slow_tls() as port:
+        left = [asyncio.run(run(port, step * 0.001)) for step in range(25)]
+    assert left == [0] * 25
