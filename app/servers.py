@@ -22,6 +22,7 @@ import uvicorn
 from prometheus_client import Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from app.outbox import Outbox
 from webhooks.direct import EXTENSION, AnswersAtOnce
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class BoundedProtocol(HttpToolsProtocol):
     server_name: str
     draining: Callable[[], bool]
     at_once: AnswersAtOnce | None
+    outbox: Outbox
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -205,7 +207,8 @@ class BoundedProtocol(HttpToolsProtocol):
             answer = self.at_once.answer_now(self.url, self._offered)
             if isinstance(answer, bytes):
                 self._offered = None
-                self.transport.write(_whole_answer(self.server_state.default_headers, answer))
+                whole = _whole_answer(self.server_state.default_headers, answer)
+                self.outbox.send(self.loop, self.transport, whole)
                 self.on_response_complete()
                 return
             self._begin(answer)
@@ -251,6 +254,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._patience.cancel()
             self._patience = None
 
+    def eof_received(self) -> None:
+        """The other side has said all: what it asked is answered before the connection ends."""
+        self.outbox.flush()
+        super().eof_received()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, after what was answered before, and end the connection."""
+        self.outbox.flush()
+        super().send_400_response(msg)
+
+    def shutdown(self) -> None:
+        """End the connection, now or with its last answer."""
+        self.outbox.flush()
+        super().shutdown()
+
     def _turn_away(self, reason: str) -> None:
         REFUSED.labels(self.server_name, reason).inc()
         self.transport.abort()
@@ -281,6 +299,7 @@ class LoopServer(uvicorn.Server):
                 "server_name": name,
                 "draining": staticmethod(lambda: self.draining),
                 "at_once": app if isinstance(app, AnswersAtOnce) else None,
+                "outbox": Outbox(),
             },
         )
         super().__init__(
