@@ -307,6 +307,8 @@ class _Pass:
         if old.get("digest") and text(old, "state") in ON_DISK:  # its bytes are there and served: say both
             said = dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
             return as_served(said, old, self.seen.pods)
+        if not old and self.seen.moving:  # the status was lost: servers on another disk may serve it, by its name
+            return {"name": ref.name, "adapterPath": ref.name, "state": "Pending", "lastError": NOT_FOUND}
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
         if old.get("state") == "Deleting":  # its bytes may be moved away by now
             kept.pop("digest", None)

@@ -117,11 +117,12 @@ class _Sync:
             alone = own == [newest] and not foreign
             return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=alone)
         recorded = self.recorded
-        if recorded.key == key and (foreign or self._coming_back() or self._found_undeclared()):
+        leaving = self._leaving_unmarked()
+        if recorded.key == key and (foreign or leaving or self._coming_back() or self._found_undeclared()):
             recorded = Recorded("", recorded.claim, recorded.claim_uid)
         if newest is None and recorded.key == key:
             return Disk(True, self.claim, self.claim_uid, recorded, synced=True, at_rest=not own)
-        waits = bool(foreign or own) or self._leaving_unmarked()
+        waits = bool(foreign or own) or leaving
         problem = self._next(key, paths, newest, waits=waits)
         on_its_way = not waits if newest is None else not newest.finished and own == [newest] and not foreign
         return Disk(True, self.claim, self.claim_uid, recorded, problem=problem, at_rest=on_its_way)

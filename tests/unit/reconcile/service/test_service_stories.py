@@ -542,6 +542,42 @@ def test_an_invalid_adapter_does_not_hold_up_its_siblings_before_anything_exists
     assert life.condition("Ready") == ("False", "AdapterConfigInvalid")
 
 
+def test_what_jobs_brought_whose_end_nobody_read_goes_with_its_declaration() -> None:
+    """Seed 949289377: b came and went, and nobody read the Jobs that brought it; the set is the old one again."""
+    life = served("dynamic", "a")
+    life.adapter("b")
+    life.edit(adapters=["a", "b"])
+    life.passes()
+    life.run_jobs(ROLE_SUBTREE_SYNC)
+    life.cluster.reconcile(AIM_SERVICE, "chat", steps=1)  # makes the staging Job, and falls
+    life.run_jobs(ROLE_STAGING)
+    assert sorted(life.folder.live) == ["a", "b"]
+    for job in (*life.jobs(ROLE_SUBTREE_SYNC), *life.jobs(ROLE_STAGING)):
+        life.store.delete(JOB, name_of(job))
+    life.edit(adapters=["a"])
+    life.settle()
+    assert list(life.folder.live) == ["a"]
+    assert [entry["name"] for entry in life.status["adapters"]] == ["a"]
+    assert life.writes_of() == []
+
+
+def test_a_lost_status_takes_nothing_from_pods_on_an_old_disk() -> None:
+    """Seed 949287548: what they list of an artifact that is gone is served by its name."""
+    life = served("dynamic", "a", "b")
+    before, pods = mounted(life), pods_of(life)
+    life.store.delete(AIM_ARTIFACT, "b")
+    lose_base(life)
+    life.settle()
+    life.store.set_status(AIM_SERVICE, "chat", {})
+    life.settle()
+    assert (mounted(life), pods_of(life)) == (before, pods)
+    assert (life.state("b"), life.entry("b")["lastError"]) == ("Loaded", "AdapterArtifactNotFound")
+    life.edit(adapters=["a"])
+    life.settle()
+    assert mounted(life) != before
+    assert life.status["status"] == "Running"
+
+
 def test_only_one_sync_job_at_a_time() -> None:
     life = served("dynamic", "a")
     for name in "bcd":
