@@ -15,6 +15,7 @@ AIM_STAND_IN_FEATURES         features of the image's own profile (adapters)
 AIM_STAND_IN_IGNORE_ADAPTERS  "true": an image older than the contract, no adapter is ever loaded
 AIM_STAND_IN_NEVER_LIST       names, comma separated: loaded with success, never listed
 AIM_STAND_IN_REJECT           names, comma separated: loading answers 400
+AIM_STAND_IN_KEEP             names, comma separated: unloading answers 500, they stay listed
 AIM_STAND_IN_FAIL_LOADS       name=count, comma separated: so many loads answer 503 first
 AIM_STAND_IN_CRASH_AT_START   "true": exit 1 at once; a number: at each of so many first starts (needs STATE)
 """
@@ -79,6 +80,7 @@ class Quirks:
 
     never_list: frozenset[str] = frozenset()
     reject: frozenset[str] = frozenset()
+    keep: frozenset[str] = frozenset()
     fail_loads: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -137,7 +139,12 @@ def parse_quirks(env: Mapping[str, str]) -> Quirks:
             counts[name] = int(count or "1")
         except ValueError as error:
             raise StartRefusedError(f"AIM_STAND_IN_FAIL_LOADS: {entry!r} is not name=count") from error
-    return Quirks(_names(env, "AIM_STAND_IN_NEVER_LIST"), _names(env, "AIM_STAND_IN_REJECT"), counts)
+    return Quirks(
+        never_list=_names(env, "AIM_STAND_IN_NEVER_LIST"),
+        reject=_names(env, "AIM_STAND_IN_REJECT"),
+        keep=_names(env, "AIM_STAND_IN_KEEP"),
+        fail_loads=counts,
+    )
 
 
 def _names(env: Mapping[str, str], name: str) -> frozenset[str]:
@@ -417,6 +424,8 @@ class Engine:
     async def unload(self, name: str) -> Answer:
         """Forget an adapter."""
         async with self._lock:
+            if name in self._quirks.keep:
+                return 500, f"the adapter {name!r} is kept as asked"
             if self.adapters.pop(name, None) is None:
                 return 404, f"the adapter {name!r} is not loaded"
             self._resident.pop(name, None)

@@ -140,6 +140,11 @@ class Team:
         restarts = sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
         return pod["metadata"]["uid"], restarts, self.isvc(service)["metadata"]["generation"]
 
+    def replaced(self, service: str, before: tuple[str, int, int]) -> bool:
+        """Whether one pod runs, and it is another than before (see `running`)."""
+        pods = self.pods(service)
+        return len(pods) == 1 and pods[0]["metadata"]["uid"] != before[0]
+
     def models(self, service: str) -> set[str]:
         """Ask the model server what it lists."""
         url = (self.isvc(service).get("status") or {}).get("url")

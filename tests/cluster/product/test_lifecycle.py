@@ -118,7 +118,7 @@ def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(any_team: Team)
     assert "its rank 64 is above the ceiling 32" in refused
     team.apply(team.service("svc", ["wide"], adapterRuntime={"maxRank": 64}))
     team.until_loaded("svc", "wide")
-    team.until("one new pod", lambda: len(team.pods("svc")) == 1 and team.running("svc")[0] != first[0])
+    team.until("one new pod", lambda: team.replaced("svc", first))
     assert team.status("svc")["adapterMaxRank"] == 64
     assert team.isvc("svc")["metadata"]["generation"] == first[2] + 1
     events = team.cluster.items("events", team.namespace)

@@ -1,0 +1,53 @@
+"""What waits: a lower ceiling for ranks that are not known, a removed adapter's entry for a server that keeps it."""
+
+from __future__ import annotations
+
+from tests.cluster.product.team import Team
+
+
+def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: Team) -> None:
+    """Contract, section 5: while an artifact is missing the old ceiling stays, in the status and in the pod."""
+    team.apply(team.adapter("a", team.put("a")))
+    team.apply(team.service("svc", ["a", "later"], adapterRuntime={"maxRank": 64}))
+    team.until_loaded("svc", "a")
+    team.until_running("svc")
+    before = team.running("svc")
+    team.put("later", rank=16)
+
+    team.apply(team.service("svc", ["a", "later"], adapterRuntime={"maxRank": 16}))
+    wanted = team.get("aimservice", "svc")["metadata"]["generation"]
+    team.until("the spec to be handled", lambda: team.status("svc")["observedGeneration"] == wanted)
+    assert team.status("svc")["adapterMaxRank"] == 64
+    assert team.entry("svc", "later")["lastError"] == "AdapterArtifactNotFound"
+    assert team.running("svc") == before
+
+    team.apply(team.adapter("later", rank=16))
+    team.until("the lower ceiling", lambda: team.status("svc")["adapterMaxRank"] == 16)
+    team.until("one new pod", lambda: team.replaced("svc", before))
+    team.until_loaded("svc", "a", "later")
+    assert team.running("svc")[2] == before[2] + 1
+    rolls = [e for e in team.cluster.items("events", team.namespace) if e["reason"] == "AdapterMaxRankChanged"]
+    assert len(rolls) == 1
+    assert "AIM_ADAPTER_MAX_RANK 64 → 16" in rolls[0]["message"]
+
+
+def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_time(team: Team) -> None:
+    """Contract, section 6.1: its bytes do not wait, its entry waits for the grace; an event says that it is over."""
+    team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
+    stubborn = [{"name": "AIM_STAND_IN_KEEP", "value": "a"}]
+    team.apply(team.service("svc", ["a", "b"], env=stubborn))
+    team.until_loaded("svc", "a", "b")
+    team.until_running("svc")
+    before = team.running("svc")
+
+    team.apply(team.service("svc", ["b"], env=stubborn))
+    team.until("its bytes to go", lambda: team.staged("svc") == {"b"})
+    assert team.entry("svc", "a")["state"] == "Deleting"
+    assert team.status("svc")["adapterSummary"] == "1/1"
+    team.until("its entry to go", lambda: not team.entry("svc", "a"))
+    assert team.models("svc") >= {"a", "b"}  # the server goes on
+    events = [e for e in team.cluster.items("events", team.namespace) if e["reason"] == "AdapterUnloadOverdue"]
+    assert [(e["type"], "adapter a " in e["message"]) for e in events] == [("Warning", True)]
+    assert team.entry("svc", "b")["state"] == "Loaded"
+    assert team.running("svc") == before
+    team.until_at_rest(quiet=3)
