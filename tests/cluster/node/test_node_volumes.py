@@ -61,14 +61,15 @@ async def test_only_the_sub_path_is_seen_and_new_entries_show_up(world: World) -
     folder = await world.claim("disk")
     (folder / "mine").mkdir()
     (folder / "other").mkdir()
-    script = "ls /v; while [ ! -e /v/late ]; do sleep 0.05; done; ls /v"
+    script = "ls /v; echo looked; while [ ! -e /v/late ]; do sleep 0.05; done; ls /v"
     mounts = [{"name": "disk", "mountPath": "/v", "subPath": "mine", "readOnly": True}]
     await world.pod("p", "sh", "-c", script, pod={"volumes": [claim_volume("disk")]}, volumeMounts=mounts)
     await world.running("p")
+    await world.logged("p", "looked")  # it runs before its shell has looked
     (folder / "new").mkdir()
     (folder / "new").rename(folder / "mine" / "late")
     assert (await world.ended("p"))["exitCode"] == 0
-    assert world.log("p") == "late\n"
+    assert world.log("p") == "looked\nlate\n"
 
 
 @pytest.mark.parametrize("where", ["mount", "volume"])
