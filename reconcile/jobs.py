@@ -13,8 +13,9 @@ from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, LABEL_ARTIFACT, LABEL_ROLE
 from api.view import Json, dig, items, mapping, name_of, text, uid_of
-from reconcile.objects import managed_labels, merge_env, owner_reference, parse_timestamp
+from reconcile.objects import managed_labels, owner_reference, parse_timestamp
 from reconcile.settings import ReconcileSettings
+from rules.resolve import merge_env
 
 CONTAINER = "disk"
 _USER = 1000

@@ -224,13 +224,3 @@ def parse_timestamp(value: object) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def merge_env(*lists: Any) -> dict[str, dict[str, Any]]:
-    """Merge env lists by name, a later list wins; returns name → entry."""
-    merged: dict[str, dict[str, Any]] = {}
-    for entries in lists:
-        for entry in entries or ():
-            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
-                merged[entry["name"]] = dict(entry)
-    return merged

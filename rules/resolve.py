@@ -171,7 +171,7 @@ def effective_profile(profile: object, service: object) -> dict[str, Any]:
             spec[key] = overrides[key]
     container_env = merge_env(items(profile, "spec", "containerEnv"), items(overrides, "containerEnv"))
     if container_env:
-        spec["containerEnv"] = container_env
+        spec["containerEnv"] = list(container_env.values())
     for key in ("engineEnv", "engineArgs"):
         merged = {**mapping(profile, "spec", key), **mapping(overrides, key)}
         if merged:
@@ -179,15 +179,15 @@ def effective_profile(profile: object, service: object) -> dict[str, Any]:
     return spec
 
 
-def merge_env(*lists: Iterable[object]) -> list[Json]:
-    """Return the entries of several env lists, one per name: a later list wins, the first place is kept."""
-    merged: dict[str, Json] = {}
+def merge_env(*lists: Iterable[object]) -> dict[str, dict[str, Any]]:
+    """Return name → copy of the entry of several env lists: a later list wins, the first place is kept."""
+    merged: dict[str, dict[str, Any]] = {}
     for entries in lists:
         for entry in entries:
             name = text(entry, "name")
             if name is not None and isinstance(entry, Mapping):
-                merged[name] = entry
-    return list(merged.values())
+                merged[name] = dict(entry)
+    return merged
 
 
 # -- RuntimeConfig --------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def _merged_block(under: Json, over: Json, path: tuple[str, ...]) -> dict[str, A
         if value is None:
             continue
         if key == "env" and isinstance(value, list) and isinstance(below, list):
-            merged[key] = merge_env(below, value)
+            merged[key] = list(merge_env(below, value).values())
         elif isinstance(value, Mapping) and isinstance(below, Mapping) and here not in _WHOLE_BLOCKS:
             merged[key] = _merged_block(below, value, here)
         else:

@@ -166,7 +166,7 @@ def observe(seen: Snapshot, settings: ReconcileSettings) -> Observed:
         deployment=seen.deployment,
         predictor_pods=tuple(seen.predictor_pods),
         pods=tuple(
-            ServerPod(name_of(pod), since, started=parse_timestamp(server_started(pod)))
+            ServerPod(name_of(pod), since, started=server_started(pod))
             for pod in seen.predictor_pods
             if (since := _ready_since(pod))
         ),

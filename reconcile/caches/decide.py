@@ -28,7 +28,8 @@ from api.view import (
 )
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
-from reconcile.objects import managed_labels, merge_env, owner_reference, without_nulls
+from reconcile.objects import managed_labels, owner_reference, without_nulls
+from rules.resolve import merge_env
 from rules.world import by_age
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from api.accelerators import gpu_resource
 from api.view import Json, items, mapping
-from reconcile.objects import merge_env, parse_quantity
+from reconcile.objects import parse_quantity
 from reconcile.service.plan import Plan
 from rules.environment import ADAPTER_ENV_PREFIX
+from rules.resolve import merge_env
 
 
 def environment(

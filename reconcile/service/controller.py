@@ -294,7 +294,7 @@ class ServiceController:
                 parse_timestamp(since),
                 self._servers.answer(uid_of(pod)),
                 *mounted_by(pod),
-                parse_timestamp(server_started(pod)),
+                server_started(pod),
             )
             for pod, since in ready
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
 from api.view import Json, adapter_refs, items, mapping, namespace_of, paused, terminating, text
 from reconcile.decision import Decision, Draft, leave_alone
-from reconcile.objects import merge_env, without_nulls
+from reconcile.objects import without_nulls
 from reconcile.service import adapters as adapter_life
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
 from reconcile.service.cache import cache_origin, decide_cache
@@ -32,7 +32,7 @@ from reconcile.service.serving import (
     decide_plan,
 )
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
-from rules.resolve import MergedRuntimeConfig, Unreadable, resolve_base, resolve_runtime_config
+from rules.resolve import MergedRuntimeConfig, Unreadable, merge_env, resolve_base, resolve_runtime_config
 
 __all__ = ["ADAPTER_CONFIG_REASONS", "Observed", "cache_origin", "decide"]
 

@@ -6,11 +6,12 @@ Source: contract, section 7 ("Adapter wiring") and KServe's own way to change wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
 from api.view import AdapterMode, Json, dig, items, mapping, text
-from reconcile.objects import covers
+from reconcile.objects import covers, parse_timestamp
 from reconcile.settings import ReconcileSettings
 
 CONTAINER = "kserve-container"
@@ -84,11 +85,11 @@ def mounted_by(pod: Json) -> tuple[str | None, int | None]:
     return claim, int(rank) if rank is not None and rank.isdecimal() else None
 
 
-def server_started(pod: Json) -> str | None:
+def server_started(pod: Json) -> datetime | None:
     """When the model server of a predictor pod was started, None where nobody says."""
     for status in items(pod, "status", "containerStatuses"):
         if dig(status, "name") == CONTAINER:
-            return text(status, "state", "running", "startedAt")
+            return parse_timestamp(text(status, "state", "running", "startedAt"))
     return None
 
 

@@ -23,8 +23,7 @@ from api.view import (
     strings,
     text,
 )
-from reconcile.objects import merge_env
-from rules.resolve import Pipeline, Resolved, effective_profile
+from rules.resolve import Pipeline, Resolved, effective_profile, merge_env
 
 PROFILES_FOLDER = "/workspace/aim-runtime/profiles/custom"
 
