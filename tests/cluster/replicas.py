@@ -132,27 +132,33 @@ def start(log: Path, flags: list[str]) -> Replica:
     return Replica(process, log)
 
 
+def webhook_configuration(name: str, url: str, rule: Json) -> Json:
+    """A configuration (`validating` or `mutating`) with one webhook; its CA bundle is left to us."""
+    kind, _ = CONFIGURATIONS[name]
+    hook = {
+        "name": f"{name}.aim-adapters.test",
+        "clientConfig": {"url": url},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 5,
+        "matchPolicy": "Equivalent",
+    }
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "webhooks": [hook]}
+
+
 async def install_webhooks(client: Client, validating: Replica, mutating: Replica) -> None:
     """Let the API server call both replicas for each review; waits until it gets its answers."""
+    rule = {
+        "apiGroups": [AIM_ARTIFACT.group],
+        "apiVersions": ["v1alpha1", "v1alpha2"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": _SERVED,
+    }
     for (name, (kind, path)), replica in zip(CONFIGURATIONS.items(), (validating, mutating), strict=True):
-        rule = {
-            "apiGroups": [AIM_ARTIFACT.group],
-            "apiVersions": ["v1alpha1", "v1alpha2"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": _SERVED,
-        }
-        hook = {
-            "name": f"{name}.aim-adapters.test",
-            "clientConfig": {"url": f"https://127.0.0.1:{replica.ports['admission']}{path}"},
-            "rules": [rule],
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-            "timeoutSeconds": 5,
-            "matchPolicy": "Equivalent",
-        }
-        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "webhooks": [hook]}
-        await client.create(kind, obj)
+        url = f"https://127.0.0.1:{replica.ports['admission']}{path}"
+        await client.create(kind, webhook_configuration(name, url, rule))
     await judged(client)
 
 

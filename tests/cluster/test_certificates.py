@@ -19,10 +19,8 @@ import pytest
 import app.serve
 from api.kinds import (
     CONFIG_MAP,
-    MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
-    Kind,
 )
 from app.serve import Stop
 from app.servers import Receive, Scope, Send, answer
@@ -31,14 +29,11 @@ from app.wiring import Parts, Wiring
 from reconcile.client import Client
 from reconcile.errors import ApiError
 from tests.cluster.engine_plane import Plane, started_plane
+from tests.cluster.replicas import CONFIGURATIONS, webhook_configuration
 
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "default"
-CONFIGURATIONS: dict[str, Kind] = {
-    "validating": VALIDATING_WEBHOOK_CONFIGURATION,
-    "mutating": MUTATING_WEBHOOK_CONFIGURATION,
-}
 
 
 @pytest.fixture(scope="module")
@@ -112,26 +107,16 @@ async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
             await asyncio.sleep(0.02)
 
 
-async def install(client: Client, kind: str, port: int) -> None:
-    """Install a webhook configuration that calls a replica; its CA bundle is left to us."""
+async def install(client: Client, name: str, port: int) -> None:
+    """Install a webhook configuration that calls a replica."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    hook = {
-        "name": f"{kind}.aim-adapters.test",
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
-        "rules": [rule],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Fail",
-        "timeoutSeconds": 5,
-        "matchPolicy": "Equivalent",
-    }
-    obj = {"apiVersion": CONFIGURATIONS[kind].api_version, "kind": CONFIGURATIONS[kind].kind}
-    await client.create(CONFIGURATIONS[kind], {**obj, "metadata": {"name": kind}, "webhooks": [hook]})
+    obj = webhook_configuration(name, f"https://127.0.0.1:{port}/", rule)
+    await client.create(CONFIGURATIONS[name][0], obj)
 
 
 async def bundles(client: Client) -> list[bytes]:
     found = []
-    for name, kind in CONFIGURATIONS.items():
+    for name, (kind, _) in CONFIGURATIONS.items():
         if (configuration := await client.find(kind, None, name)) is not None:
             found += [base64.b64decode(h["clientConfig"].get("caBundle") or "") for h in configuration["webhooks"]]
     return found
@@ -159,7 +144,7 @@ async def client(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr(app.serve, "wire", wire)
     async with await Client.connect(str(plane.kubeconfig)) as client:
         yield client
-        for name, kind in CONFIGURATIONS.items():
+        for name, (kind, _) in CONFIGURATIONS.items():
             await client.delete(kind, None, name)
         await client.delete(SECRET, NAMESPACE, "aim-adapters-webhook-tls")
 
