@@ -81,7 +81,7 @@ def _root() -> None:
     """LoRA adapters on AMD GPUs: admission, staging, serving."""
 
 
-def main() -> None:
+def run() -> None:
     """Run the command line; as a plugin of kubectl under the name that people type."""
     plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
     try:
@@ -95,7 +95,3 @@ def main() -> None:
         line, code = tell(error)
         print_error(line)
         sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from api.generated import ROOT, Target, run
-from app.main import cli
+from app.cli import cli
 from app.reference_markdown import heading, page, table
 
 _TARGET = re.compile(r"^(?P<name>[a-z-]+):(?P<needs>[^#\n]*)(?:## (?P<help>.*))?$", re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 import typer.rich_utils
 from typer.testing import CliRunner
 
-from app.main import COMMANDS, cli
+from app.cli import COMMANDS, cli
 from app.reference_commands import CommandInfo, describe_commands
 
 HELPS = list(describe_commands())

@@ -11,7 +11,7 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from app.main import COMMANDS, cli
+from app.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("docs/lint.md", "docs/kubectl-plugin.md")

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from api.kinds import AIM_GROUP
 from app.chart import render as render_chart
+from app.cli import cli
 from app.lint.files import read
 from app.lint.judge import NOT_THERE, Collected, FilesWorld, judge
 from app.lint.schema import check_shape
-from app.main import cli
 from devcluster.content import cluster_profile, runtime_config
 from rules.validate import validate
 from rules.world import KIND_BY_NAME, SnapshotWorld, address

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from app.cli import cli
 from app.lint.assume import AssumptionError, assumed_objects, parse_assumption
 from app.lint.document import parse
 from app.lint.explain import all_reasons, explain
 from app.lint.judge import Collected, FilesWorld, Finding, judge
 from app.lint.reasons import REASONS
-from app.main import cli
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILE = """

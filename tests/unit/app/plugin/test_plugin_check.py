@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from api.kinds import INFERENCE_SERVICE
-from app.main import cli
+from app.cli import cli
 from app.plugin.access import warning_text
 from app.plugin.check import (
     LAST_APPLIED,

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE
-from app.main import cli
+from app.cli import cli
 from app.plugin.access import context_namespace, tell
 from app.plugin.edit import (
     Edit,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.main import cli
+from app.cli import cli
 from app.plugin import disk_view, ranks, status
 from app.plugin.edit import wait_for_adapters, wait_for_ceiling, wait_for_removal, wait_for_retry
 from app.plugin.live import Following, differences
