@@ -12,7 +12,9 @@ import orjson
 
 from console.board import SLICE_SECONDS, Page
 from console.markup import Html
-from console.page import PARTS, Frame, after_rows, before_rows, opened, part_views, row_id, service_rows
+from console.page import Frame, after_rows, before_rows
+from console.parts import PARTS, opened, part_views
+from console.rows import row_id, service_rows
 from console.views import ServiceView
 
 

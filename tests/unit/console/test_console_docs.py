@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.page import _ADAPTER_COLUMNS, COLUMNS
+from console.rows import _ADAPTER_COLUMNS, COLUMNS
 from tests.console.pictures import FOLDER, LARGEST_BYTES, PICTURES
 
 PAGE = (FOLDER.parents[1] / "console.md").read_text()

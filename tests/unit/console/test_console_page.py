@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 import pytest
 
 from console.markup import Html, el, html
-from console.page import COLUMNS, Frame, after_rows, before_rows, message_page, service_rows, sign_in_page
+from console.page import Frame, after_rows, before_rows, message_page, sign_in_page
 from console.query import Query, parse_query
+from console.rows import COLUMNS, service_rows
 from tests.console.scene import MIB, NOW, Scene, adapter, service
 
 FRAME = Frame("c.css", "c.js", "c.svg")

@@ -1,0 +1,54 @@
+"""Small things of which all parts of a page are made: times, states, bars, numbers with their nouns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from console.markup import Html, el, html
+from console.words import DASH, absolute, ago, stamp
+
+# A state's look: shape and tone. The word stands beside it always, so that no meaning hangs on shape or colour.
+_LOOKS: Mapping[str, tuple[str, str]] = {
+    "Running": ("●", "good"),
+    "Loaded": ("●", "good"),
+    "Downloaded": ("◕", "good"),
+    "Ready": ("●", "good"),
+    "Starting": ("◔", "wait"),
+    "Downloading": ("◔", "wait"),
+    "Pending": ("○", "wait"),
+    "Deleting": ("◌", "wait"),
+    "Degraded": ("▲", "warn"),
+    "LoadRejected": ("✕", "bad"),
+    "Failed": ("✕", "bad"),
+}
+WORDS = {"LoadRejected": "Load rejected"}
+
+
+def when(moment: datetime | None, now: datetime) -> Html:
+    """Return a time: how long ago, the absolute one in its title; the page's script keeps the words fresh."""
+    if moment is None:
+        return html(DASH)
+    return el("time", ago(moment, now), datetime=stamp(moment), title=absolute(moment))
+
+
+def badge(state: str) -> Html:
+    """Return a state with its shape."""
+    shape, tone = _LOOKS.get(state, ("○", "wait"))
+    word = WORDS.get(state, state)
+    return el("span", el("span", shape, class_="shape", aria_hidden="true"), " ", word, class_=f"state {tone}")
+
+
+def bar(percentage: int, label: str) -> Html:
+    """Return a progress bar; its text stands beside it."""
+    return el("progress", f"{percentage} %", max=100, value=percentage, aria_label=label)
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
