@@ -7,7 +7,7 @@ line read objects only through this page, so that a default or a synonym is spel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from api.names import (
     ANNOTATION_PAUSED,
@@ -21,6 +21,7 @@ from api.source_uri import source_model_id
 
 Json = Mapping[str, Any]
 AdapterMode = Literal["static", "dynamic"]
+ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 EMPTY: Json = {}
 
 _CACHING_SYNONYMS = {"Auto": "Shared", "Always": "Shared", "Never": "Dedicated"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from api.kinds import AIM_ARTIFACT
 from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
-from api.view import Json, adapter_path, spec_of, text
+from api.view import ADAPTER_MODES, Json, adapter_path, spec_of, text
 from rules.adapters import is_fine
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV
 from rules.registry import Basis, fields_spoken_of
@@ -48,7 +48,7 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
 
 # -- the manifest by itself -----------------------------------------------------------------------------------------
 
-_MODES = (None, "static", "dynamic")
+_MODES = (None, *ADAPTER_MODES)
 _PLAIN_CACHING: tuple[Json, ...] = ({}, {"mode": "Shared"})
 _PLAIN_ENTRY = frozenset({"name", "kind"})
 _ENV_SPOKEN_OF = RESERVED_ENV | PREDICTOR_ENV

@@ -14,7 +14,18 @@ from api.names import (
     RANK_CEILINGS,
     inference_service_name_limit,
 )
-from api.view import Json, adapter_refs, caching_mode, dig, integer, items, mapping, text, uses_profile_pipeline
+from api.view import (
+    ADAPTER_MODES,
+    Json,
+    adapter_refs,
+    caching_mode,
+    dig,
+    integer,
+    items,
+    mapping,
+    text,
+    uses_profile_pipeline,
+)
 from rules import adapters as adapter_rules
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names
 from rules.rank import SUPPORTED_RANKS
@@ -214,7 +225,6 @@ _UNIMPLEMENTED = {
     ("model", "custom", "hardware", "gpu", "minVram"): "name the model of the GPU in hardware.gpu.model",
 }
 _UNIMPLEMENTED_HOLDERS = frozenset(path[0] for path in _UNIMPLEMENTED)
-_ADAPTER_MODES = ("static", "dynamic")
 _CACHING_MODES = ("Shared", "Dedicated", "Auto", "Always", "Never")
 _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
 
@@ -259,8 +269,8 @@ def _not_implemented(path: str, fix: str) -> Finding:
 def word_unknown(seen: ServiceSeen) -> Outputs:
     """Modes, kinds and feature tokens are fixed words (the schema speaks first; here for files that never met one)."""
     mode = seen.spec.get("adapterMode")
-    if mode is not None and mode not in _ADAPTER_MODES:
-        yield from unknown_word("spec.adapterMode", mode, _ADAPTER_MODES)
+    if mode is not None and mode not in ADAPTER_MODES:
+        yield from unknown_word("spec.adapterMode", mode, ADAPTER_MODES)
     if "caching" in seen.spec:
         yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), _CACHING_MODES)
     for index, entry in enumerate(items(seen.spec, "adapters")):
