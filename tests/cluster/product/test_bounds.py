@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from tests.cluster.product.team import Team
 
 
@@ -51,3 +54,29 @@ def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_tim
     assert team.entry("svc", "b")["state"] == "Loaded"
     assert team.running("svc") == before
     team.until_at_rest(quiet=3)
+
+
+def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(team: Team) -> None:
+    """Contract, section 7: it starts with every declared adapter or not at all; the status names what is in the way."""
+    team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
+    team.apply(team.service("svc", ["a", "b"], mode="static"))
+    team.until_loaded("svc", "a", "b")
+    old_disk = team.status("svc")["adapterDiskPersistentVolumeClaim"]
+    shutil.rmtree(Path(team.cluster.info["hub"]["root"]) / team.namespace / "b")
+    (base,) = (a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"]["type"] == "model")
+    team.delete("aimartifact", base["metadata"]["name"])
+    team.until_failed("svc", "b", "SourceRepositoryNotFound")
+    assert team.condition("svc", "Ready")["status"] == "True"
+
+    team.cluster.kubectl("delete", "pods", "-n", team.namespace, "-l", "component=predictor", "--wait=false")
+
+    def told() -> bool:
+        message = team.condition("svc", "Adapters")["message"]
+        gone = f'claim "{old_disk}" that they mount is gone with its base'
+        return f"{gone}; for b, mend what lastError says or create the service anew without it" in message
+
+    team.until("the status to say that no pod can start", told)
+    assert team.condition("svc", "Ready")["status"] == "False"
+    assert "Loaded" not in {entry["state"] for entry in team.status("svc")["adapters"]}
+    team.put("b")  # the retry comes by itself
+    team.until_loaded("svc", "a", "b")
