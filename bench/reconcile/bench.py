@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,8 @@ from reconcile.errors import ApiError  # noqa: E402
 
 _EDIT_SECONDS = 30.0  # an edit whose write does not come by then is a failure
 _REST_SECONDS = 5.0
-_SETTLE_SECONDS = 1800.0
+_SETTLE_SECONDS = 3600.0
+_SAMPLE_SECONDS = 20.0  # between two looks at a long creation: the longest stall is told of the last minute only
 
 
 @dataclass(slots=True)
@@ -127,6 +128,49 @@ def _delays(delays: list[float]) -> dict[str, float]:
 
 
 @dataclass(slots=True)
+class Stalls:
+    """The longest stall that a server told of, and how much of it was CPU. Milliseconds."""
+
+    server: Server
+    longest_ms: float = 0.0
+    cpu_ms: float = 0.0
+    by_cpu_ms: float = 0.0  # CPU of that stall of which most was CPU
+
+    def look(self) -> None:
+        """Take in the longest stall of the last minute."""
+        told = {name: value * 1e3 for name, _, value in self.server.metrics() if "event_loop_stall_" in name}
+        longest, cpu = (told[f"aim_adapters_event_loop_stall_{word}"] for word in ("seconds", "cpu_seconds"))
+        if longest > self.longest_ms:
+            self.longest_ms, self.cpu_ms = longest, cpu
+        self.by_cpu_ms = max(self.by_cpu_ms, cpu)
+
+    def figures(self) -> dict[str, float]:
+        """Look once more and return what was seen."""
+        self.look()
+        return {"stall_ms": self.longest_ms, "stall_cpu_ms": self.cpu_ms, "stall_most_cpu_ms": self.by_cpu_ms}
+
+    @asynccontextmanager
+    async def watched(self, progress: Callable[[], str]) -> AsyncIterator[None]:
+        """Look regularly until the end of the block; the way that was come is written to standard error."""
+        task = asyncio.create_task(self._follow(progress))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self, progress: Callable[[], str]) -> None:
+        begun = time.monotonic()
+        while True:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            await asyncio.to_thread(self.look)
+            sys.stderr.write(
+                f"{time.monotonic() - begun:7.0f} s  {progress()}, RSS {self.server.rss_mib():.0f} MiB,"
+                f" CPU {self.server.cpu():.0f} s, stall {self.longest_ms:.0f} ms, load {os.getloadavg()[0]:.1f}\n"
+            )
+
+
+@dataclass(slots=True)
 class Shape:
     """One measurement: so many services with so many adapters each."""
 
@@ -162,12 +206,15 @@ class Shape:
             await server.quiet()
             result["edit_few"] = await idle_edits(self.client, server, self.place, self.edits, self.small)
             result["create"] = await self._create(server)
+            self._known_so_far(result)
             result["rest"] = await self._rest(server)
             result["edit_all"] = await idle_edits(self.client, server, self.place, self.edits, self.services)
             if self.artifacts:
                 result["artifacts"] = await self._add_artifacts(server)
         result["restart"] = await self._restart(resync_edits=False)
         result["resync"] = await self._restart(resync_edits=True)
+        result["load_end"] = os.getloadavg()[0]
+        self._known_so_far(result)
         if self.floor:
             task = floor.Task(
                 self.kubeconfig,
@@ -180,8 +227,13 @@ class Shape:
             result["floor"] = await floor.measure(self.client, task, jobs_run=False)
             if self.adapters and self.jobs_floor:
                 result["floor_jobs"] = await floor.measure(self.client, task, jobs_run=True)
-        result["load_end"] = os.getloadavg()[0]
         return result
+
+    def _known_so_far(self, result: dict[str, Any]) -> None:
+        """Keep what a long run has found out, whatever becomes of the rest."""
+        known = {key: value for key, value in result.items() if key != "create"}
+        known["create"] = {key: value for key, value in result["create"].items() if key != "samples"}
+        self.log.with_suffix(".partial.json").write_text(json.dumps(known, indent=1))
 
     async def _base_ready(self) -> None:
         async with asyncio.timeout(120):
@@ -193,8 +245,8 @@ class Shape:
         """Create the services that are not there yet and wait for rest."""
         calls, spent, rss, passes = server.calls(), server.cpu(), server.rss_mib(), server.passes()
         count = self.services - self.small
-        phases = Phases(self.client, self.outside, self.place, self.adapters)
-        async with phases.watched():
+        phases, stalls = Phases(self.client, self.outside, self.place, self.adapters), Stalls(server)
+        async with phases.watched(), stalls.watched(lambda: f"{len(phases.settled)} of {count} settled"):
             await asyncio.sleep(0.5)  # the watch is open
             begun, others = time.monotonic(), self._others_cpu()
             await create_services(self.client, self.place, range(self.small, self.services), self.adapters)
@@ -222,7 +274,7 @@ class Shape:
             "rss_before_mib": rss,
             "rss_mib": server.rss_mib(),
             "rss_peak_mib": server.rss_mib("VmHWM"),
-            "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
+            **stalls.figures(),
         }
 
     def _others_cpu(self) -> dict[str, float]:
@@ -275,7 +327,7 @@ class Shape:
                 "passes": server.passes(),
                 "cpu_s": server.cpu(),
                 "rss_mib": server.rss_mib(),
-                "stall_ms": server.value("aim_adapters_event_loop_stall_seconds") * 1e3,
+                **Stalls(server).figures(),
             }
         return figures | (_delays(delays) if resync_edits else {})
 
@@ -291,7 +343,7 @@ def table(result: dict[str, Any]) -> str:
         f" {made['quiet_s']:.1f} s), as expected: {made['right']}",
         **_phases_row(result),
         "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
-        "CPU, stall": f"{made['cpu_s']:.2f} s, {made['stall_ms']:.0f} ms",
+        "CPU, stall": f"{made['cpu_s']:.2f} s, {_stall(made)}",
         **_others_row(made),
         "RSS": f"{made['rss_before_mib']:.0f} -> {made['rss_mib']:.0f} MiB, peak {made['rss_peak_mib']:.0f}",
         **_floor_row(result),
@@ -302,12 +354,16 @@ def table(result: dict[str, Any]) -> str:
         **_artifacts_row(result),
         "restart": f"{again['settled_s']:.1f} s, {sum(again['writes'].values())} writes, {again['lists']} list pages,"
         f" {again['gets']} gets, CPU {again['cpu_s']:.2f} s, RSS {again['rss_mib']:.0f} MiB,"
-        f" stall {again['stall_ms']:.0f} ms",
+        f" stall {_stall(again)}",
         "edits in a resync": f"{resync['edits']}: p50 {resync['p50_ms']:.0f}, p99 {resync['p99_ms']:.0f} ms",
     }
     title = f"{result['services']} services, {result['adapters']} adapters each; load average"
     lines = [f"{title} {result['load']:.1f} at the start, {result['load_end']:.1f} at the end"]
     return "\n".join([*lines, *(f"  {key:19} {value}" for key, value in rows.items())])
+
+
+def _stall(row: dict[str, Any]) -> str:
+    return f"{row['stall_ms']:.0f} ms ({row['stall_cpu_ms']:.0f} of it CPU, {row['stall_most_cpu_ms']:.0f} in any)"
 
 
 def _floor_row(result: dict[str, Any]) -> dict[str, str]:
