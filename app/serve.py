@@ -43,8 +43,8 @@ _DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
 GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
 _FREEZE_SECONDS = 0.2  # while caches are filled
 _REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came
-_LOOK_SECONDS = 1.0
-_MANY_YOUNG = 2  # of the middle generation's collections: some 100,000 objects, a walk over which takes 10 ms
+_LOOK_SECONDS = 0.25
+_MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
 
 
 class Stop:
@@ -223,7 +223,8 @@ class _Process:
         """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
 
         Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
-        none.
+        none, nor has a request (an answer that is an error leaves ten objects). Thresholds do not bound a walk: what
+        replaces as much as it adds is never counted.
         """
         before = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -241,11 +242,12 @@ class _Process:
         log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
         while True:
             gc.freeze()
+            known = sum(informer.changes for informer in informers)
             for _ in range(int(_REFREEZE_SECONDS / _LOOK_SECONDS)):
                 await asyncio.sleep(_LOOK_SECONDS)
-                if gc.get_count()[2] >= _MANY_YOUNG:  # caches grow: the later, the longer the walk
+                if sum(informer.changes for informer in informers) - known >= _MANY_CHANGES:
                     break
-            gc.collect()  # walks over what is younger than the last freeze only
+            gc.collect()  # walks over what is younger than the last freeze only: the later, the longer
 
     def _checks(self) -> list[Check]:
         """Return what readiness looks at, vital things first."""

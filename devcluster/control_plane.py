@@ -174,6 +174,7 @@ def kube_controller_manager(site: Site) -> Command:
         "--profiling=false",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
+        "--concurrent-job-syncs=20",  # of 5: each waits for four calls, and a service has a Job for each adapter
     )
 
 

@@ -71,6 +71,7 @@ class Informer:
         self.kind = kind
         self.cache = Cache(indexes)
         self.synced = asyncio.Event()  # set after the first complete list; a later trouble does not clear it
+        self.changes = 0  # that were taken in so far
         self.settled = asyncio.Event()  # set when synced, or when the API server says that it does not serve the kind
         self._client = client
         self._trim = trim
@@ -204,6 +205,7 @@ class Informer:
             self.settled.set()
 
     def _tell(self, old: Json | None, new: Json | None) -> None:
+        self.changes += 1
         for handler in self._handlers:
             try:
                 handler(old, new)

@@ -200,8 +200,7 @@ class ArtifactController:
         """
         tools = self._tools
         listed_at = tools.now()
-        live, _ = await self._client.list_all(AIM_SERVICE, namespace_of(artifact))
-        uids = [uid_of(service) for service in live]
+        uids, _ = await self._client.list_each(AIM_SERVICE, namespace_of(artifact), uid_of)
         dry_run = decision.sweep == "dry-run"
         job = render_reaper_job(
             artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, world=decision.sweep_world
