@@ -105,7 +105,10 @@ def no_disk(seen: Observed) -> str:
         return "the base model is not resolved yet"
     words = f'base artifact "{name_of(seen.base)}" has no adapter disk yet'
     if seen.disk_claim_name:
-        words = f'claim "{seen.disk_claim_name}" of base artifact "{name_of(seen.base)}" is not there'
+        words = f'claim "{seen.disk_claim_name}" of base artifact "{name_of(seen.base)}" is '
+        if terminating(seen.disk_claim):
+            return words + "being deleted; it goes, and is made anew, when no pod mounts it any more"
+        words += "not there"
     problem = storage_problem(seen.base)
     return f"{words}: {problem}" if problem else words
 

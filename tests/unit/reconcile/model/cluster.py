@@ -62,6 +62,7 @@ class Cluster:
         self.store, self.machinery, self.settings = store, machinery, settings
         self.rechecks: list[timedelta] = []
         self.events: list[str] = []
+        self.deaf = False  # whether servers answer nobody
         self.told_of: dict[str, frozenset[str]] = {}  # service UID → what pods had loaded when its status was last told
         self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
 
@@ -101,7 +102,7 @@ class Cluster:
         if left <= 0:
             return True
         left -= self.store.store_status(kind, obj, decision.status)
-        if kind == AIM_SERVICE:
+        if kind == AIM_SERVICE and not self.deaf:
             self.told_of[uid_of(obj)] = self._loaded(obj)
         for deletion in decision.delete:
             if left <= 0:
@@ -242,7 +243,7 @@ class Cluster:
             },
             isvc=isvc,
             deployment=store.get(DEPLOYMENT, f"{name_of(isvc)}-predictor") if isvc else None,
-            pods=machinery.server_pods(isvc),
+            pods=machinery.server_pods(isvc, asked=not self.deaf),
             config_maps=tuple(store.owned(CONFIG_MAP, obj)),
         )
 

@@ -256,6 +256,11 @@ class Machinery:
 
     # -- claims -----------------------------------------------------------------------------------------------------
 
+    def end_pods_on(self, claim: str) -> None:
+        """End all pods that mount a claim."""
+        for uid, pods in self.pods.items():
+            self.pods[uid] = [pod for pod in pods if claim not in pod.template["claims"].values()]
+
     def _mounted(self, claim: str) -> bool:
         return any(
             claim in pod.template["claims"].values()

@@ -22,7 +22,7 @@ from api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
 )
 from api.names import inference_service_name, stage_key
-from api.view import Json, adapter_path, adapter_refs, items, name_of, source_uri, text, uid_of
+from api.view import Json, adapter_path, adapter_refs, items, name_of, paused, source_uri, text, uid_of
 from reconcile.service.live import live_wiring
 from reconcile.service.loading import ON_DISK
 from rules.examples import NAMESPACE
@@ -35,23 +35,38 @@ BATCH = 25
 STEPS = 30
 FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0" if LONG else "1")) or random.SystemRandom().randrange(1 << 30)
 SEEDS = [int(os.environ["AIM_WALK_SEED"])] if "AIM_WALK_SEED" in os.environ else None
-BATCHES = (
-    [SEEDS]
-    if SEEDS
-    else [range(FIRST_SEED + first, FIRST_SEED + min(first + BATCH, WALKS)) for first in range(0, WALKS, BATCH)]
-)
+
+
+def _batches(walks: int) -> list[Any]:
+    if SEEDS:
+        return [SEEDS]
+    return [range(FIRST_SEED + first, FIRST_SEED + min(first + BATCH, walks)) for first in range(0, walks, BATCH)]
+
+
+BATCHES, BOLD_BATCHES = _batches(WALKS), _batches(WALKS // 10)
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"seed-{seeds[0]}")
 def test_walks(seeds: Any) -> None:
     print(f"walks from seed {seeds[0]}, {len(seeds)} of them, {STEPS} steps each")  # noqa: T201 - said on failure
     for seed in seeds:
-        walk = Walk(seed)
-        try:
-            _walk(walk, seed)
-        except Exception as error:
-            tail = "\n".join(walk.log[-60:])
-            raise AssertionError(f"seed {seed}: {error}\n{tail}") from error
+        _tell(Walk(seed), seed)
+
+
+@pytest.mark.parametrize("seeds", BOLD_BATCHES, ids=lambda seeds: f"seed-{seeds[0]}")
+def test_bold_walks(seeds: Any) -> None:
+    """People delete what is ours and pause us, and servers fall silent."""
+    print(f"bold walks from seed {seeds[0]}, {len(seeds)} of them, {STEPS} steps each")  # noqa: T201 - said on failure
+    for seed in seeds:
+        _tell(Walk(seed, bold=True), seed)
+
+
+def _tell(walk: Walk, seed: int) -> None:
+    try:
+        _walk(walk, seed)
+    except Exception as error:
+        tail = "\n".join(walk.log[-60:])
+        raise AssertionError(f"seed {seed}: {error}\n{tail}") from error
 
 
 def _walk(walk: Walk, seed: int) -> None:
@@ -123,6 +138,8 @@ def _reasons(before: Json, after: Json) -> set[str]:
 def check_nothing_false(walk: Walk) -> None:
     """What the stored status calls staged is there, at every moment: on its disk, or in what the pods still serve."""
     for service in walk.store.all(AIM_SERVICE):
+        if paused(service):
+            continue
         declared = {ref.name for ref in adapter_refs(service)}
         for entry in items(service, "status", "adapters"):
             if entry["state"] in ON_DISK and entry["name"] in declared:
@@ -132,6 +149,8 @@ def check_nothing_false(walk: Walk) -> None:
 def check_what_is_served(walk: Walk) -> None:
     """Right after a pass `Loaded` means that every ready server lists it, and numbers are those of the servers."""
     for service in walk.store.all(AIM_SERVICE):
+        if paused(service) or walk.cluster.deaf:
+            continue
         isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
         pods = walk.machinery.server_pods(isvc)
         for entry in items(service, "status", "adapters"):

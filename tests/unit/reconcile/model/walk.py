@@ -17,11 +17,14 @@ from api.kinds import (
     AIM_SERVICE,
     AIM_SERVICE_TEMPLATE,
     AIM_TEMPLATE_CACHE,
+    CONFIG_MAP,
+    INFERENCE_SERVICE,
     JOB,
+    PERSISTENT_VOLUME_CLAIM,
     Kind,
 )
-from api.names import ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
-from api.view import Json, adapter_mode, is_adapter, name_of, uid_of
+from api.names import ANNOTATION_PAUSED, ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
+from api.view import Json, adapter_mode, is_adapter, name_of, paused, terminating, uid_of
 from reconcile.objects import timestamp
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest
@@ -38,10 +41,11 @@ PROFILE, MODEL, TEMPLATE, SECOND = "qwen3-8b-mi300x", "qwen3-8b", "qwen3-8b-late
 
 
 class Walk:
-    """One world with its seed. `log` tells what was done."""
+    """One world with its seed. `log` tells what was done. `bold`: people delete what is ours, too, and pause us."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, bold: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.bold = bold
         self.store = Store()
         self.machinery = Machinery(self.store, START)
         self.cluster = Cluster(self.store, self.machinery, ReconcileSettings())
@@ -232,6 +236,23 @@ class Walk:
             source.content = self._content()
         return uri
 
+    def delete_ours(self) -> str:
+        """Delete an object that we made: the server, its profile, a disk."""
+        kind = self.rng.choice((INFERENCE_SERVICE, CONFIG_MAP, PERSISTENT_VOLUME_CLAIM))
+        obj = self._any(kind, lambda one: kind != PERSISTENT_VOLUME_CLAIM or "-adapters-" in name_of(one))
+        if obj is not None:
+            self.store.delete(kind, name_of(obj))
+        return f"{kind.kind} {name_of(obj)}"
+
+    def pause(self) -> str:
+        """Pause a service, or let it go on."""
+        service = self._any(AIM_SERVICE)
+        if service is None:
+            return "-"
+        value = "false" if paused(service) else "true"
+        self.store.annotate(AIM_SERVICE, name_of(service), ANNOTATION_PAUSED, value)
+        return f"{name_of(service)} {value}"
+
     # -- what happens -----------------------------------------------------------------------------------------------
 
     def run_job(self) -> str:
@@ -262,6 +283,12 @@ class Walk:
         if obj is not None:
             self.store.set_status(kind, name_of(obj), {})
         return f"{kind.kind} {name_of(obj)}"
+
+    def fall_silent(self) -> str:
+        """Servers answer nobody, or do again."""
+        self.cluster.deaf = not self.cluster.deaf
+        self.store.version += 1
+        return str(self.cluster.deaf)
 
     def wait(self) -> str:
         span = timedelta(seconds=self.rng.choice((1, 20, 90, 700, 4000)))
@@ -327,14 +354,25 @@ class Walk:
             self.one_pass,
             self.passes,
         ]
+        if self.bold:
+            users += [self.delete_ours, self.delete_ours, self.pause]
+            life += [self.fall_silent]
         action = self.rng.choice(users if self.rng.random() < 0.35 else life)
         self.log.append(f"{action.__name__} {action()}")
 
     def settle(self) -> None:
-        """Mend the sources, take away what is ambiguous, then let everything come to rest."""
+        """Mend the sources, take away what is ambiguous, go on with what is paused; let everything come to rest."""
         self.store.delete(AIM_SERVICE_TEMPLATE, SECOND)
         for source in self.machinery.sources.values():
             source.broken = False
+        self.cluster.deaf = False
+        self.store.version += 1
+        for service in self.store.all(AIM_SERVICE):
+            if paused(service):
+                self.store.annotate(AIM_SERVICE, name_of(service), ANNOTATION_PAUSED, "false")
+        for claim in self.store.all(PERSISTENT_VOLUME_CLAIM):
+            if terminating(claim):  # somebody deleted it under its pods: it goes when they do
+                self.machinery.end_pods_on(name_of(claim))
         self.cluster.settle()
 
 

@@ -578,6 +578,26 @@ def test_a_lost_status_takes_nothing_from_pods_on_an_old_disk() -> None:
     assert life.status["status"] == "Running"
 
 
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_a_disk_that_is_deleted_under_its_pods_goes_when_they_do(mode: str) -> None:
+    life = served(mode, "a")
+    claim = mounted(life)
+    life.store.delete(PERSISTENT_VOLUME_CLAIM, claim)
+    life.settle()
+    assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")
+    assert life.condition("Adapters") == ("False", "ParentLacksAdapterDisk")
+    message = life.message("Adapters")
+    assert "is being deleted; it goes, and is made anew, when no pod mounts it any more; the pods keep claim" in message
+    assert life.writes_of() == []
+    life.machinery.end_pods_on(claim)
+    life.store.version += 1
+    life.settle()
+    assert life.folder.live.keys() == {"a"}
+    assert life.condition("Adapters")[0] == "True"
+    assert life.state("a") == ("Loaded" if mode == "dynamic" else "Downloaded")
+    assert life.entry("a").get("lastError", "RestartRequired").startswith("RestartRequired")
+
+
 def test_only_one_sync_job_at_a_time() -> None:
     life = served("dynamic", "a")
     for name in "bcd":
