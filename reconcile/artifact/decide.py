@@ -29,6 +29,8 @@ from reconcile.objects import owned_by, owner_reference
 
 __all__ = ["Observed", "decide"]
 
+_NOT_MODEL = "ParentArtifactNotModel"
+
 
 def decide(seen: Observed) -> Decision:
     """Return what this artifact needs: an adapter or a model."""
@@ -51,7 +53,7 @@ def _decide_adapter(seen: Observed) -> Decision:
         fields = {"compatibility": f"child of {parent_name}", **resolved}
         if resolved and seen.parent is not None and not owned_by(seen.artifact, seen.parent):
             draft.apply.append((AIM_ARTIFACT, _ownership(seen.artifact, seen.parent)))
-    if not valid.true:
+    if not valid.true and ready.reason != _NOT_MODEL:  # a rule refuses that too; this reason has a name of its own
         ready = Condition("Ready", "False", "ConfigInvalid", valid.message)
     fields["adapterPath"] = adapter_path(seen.artifact)
     decision = draft.decision(render_status(seen, _phase(ready), [valid, ready], fields))
@@ -66,7 +68,7 @@ def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]
         return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
     if is_adapter(parent):
         message = f'parent artifact "{name}" is itself an adapter'
-        return Condition("Ready", "False", "ParentArtifactNotModel", message), {}
+        return Condition("Ready", "False", _NOT_MODEL, message), {}
     resolved = {"resolvedParent": _reference(parent), "parentModelId": model_id(parent)}
     if text(parent, "status", "adapterPersistentVolumeClaim"):
         return Condition("Ready", "True", "AdapterValidated"), resolved
@@ -74,7 +76,7 @@ def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]
     return Condition("Ready", "False", "ParentLacksAdapterDisk", message), resolved
 
 
-_FAILED_REASONS = frozenset({"ParentArtifactNotModel", "ConfigInvalid"})
+_FAILED_REASONS = frozenset({_NOT_MODEL, "ConfigInvalid"})
 
 
 def _phase(ready: Condition) -> str:

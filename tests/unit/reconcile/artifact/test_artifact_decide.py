@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.errors import Cause, FieldError
 from api.jobs import JobResult, Progress
 from api.kinds import AIM_ARTIFACT
 from api.models import MODELS
@@ -257,12 +258,13 @@ def test_storage(seen: dict[str, Any], kind: str, expected: tuple[str, str]) -> 
     assert (found["status"], found["reason"]) == expected
 
 
+NOT_MODEL = FieldError("spec.parentArtifact", "ParentNotModel", Cause.INVALID, "this AIMArtifact is an adapter itself")
 PARENT = model({"adapterPersistentVolumeClaim": "disk"})
 ADAPTERS: dict[str, tuple[Observed, tuple[str, str], int]] = {
     "logical": (observe(adapter(compatibleWith=["o/n"])), ("Ready", "AdapterValidated"), 0),
     "its parent does not exist": (observe(adapter(parentArtifact="base")), ("Pending", "ParentArtifactNotFound"), 0),
     "its parent is an adapter": (
-        observe(adapter(parentArtifact="base"), parent=adapter()),
+        observe(adapter(parentArtifact="base"), parent=adapter(), errors=(NOT_MODEL,)),
         ("Failed", "ParentArtifactNotModel"),
         0,
     ),

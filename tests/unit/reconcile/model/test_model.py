@@ -43,7 +43,7 @@ def _batches(walks: int) -> list[Any]:
     return [range(FIRST_SEED + first, FIRST_SEED + min(first + BATCH, walks)) for first in range(0, walks, BATCH)]
 
 
-BATCHES, BOLD_BATCHES = _batches(WALKS), _batches(WALKS // 10)
+BATCHES, BOLD_BATCHES = _batches(WALKS), _batches(WALKS // 20)
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"seed-{seeds[0]}")
