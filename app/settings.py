@@ -45,15 +45,22 @@ def parse_duration(value: object) -> object:
     Raises: ValueError for a text that is none of these.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return timedelta(seconds=value)
+        return _seconds(value)
     if not isinstance(value, str):
         return value
     text = value.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
+        return _seconds(float(text))
     if not text or not re.fullmatch(f"({_DURATION.pattern})+", text):
         raise ValueError("is no duration (write 30s, 15m, 1h30m, or a number of seconds)")
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)))
+    return _seconds(sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)))
+
+
+def _seconds(number: float) -> timedelta:
+    try:
+        return timedelta(seconds=number)
+    except (OverflowError, ValueError):
+        raise ValueError("is no duration that a clock can show (write 30s, 15m, 1h30m)") from None
 
 
 def format_duration(value: timedelta) -> str:

@@ -147,6 +147,12 @@ def test_durations_read_back_as_they_are_shown(milliseconds: int) -> None:
     assert parse_duration(format_duration(value)) == value
 
 
+@pytest.mark.parametrize("value", ["86400000000000", "9" * 400, "1000000000d", 1e300, float("inf"), float("nan")])
+def test_a_duration_beyond_all_clocks_is_a_clear_no(value: object) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(value)
+
+
 @given(st.text())
 def test_any_text_is_a_duration_or_a_clear_no(text: str) -> None:
     try:
