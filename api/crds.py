@@ -28,8 +28,7 @@ HEADER = (
     "# Do not edit: change the models, generate again.\n"
 )
 SERVICE_V1ALPHA1_DEPRECATION = (
-    "aim.eai.amd.com/v1alpha1 AIMService is deprecated; write aim.eai.amd.com/v1alpha2. "
-    "The fields are the same; adapters then need spec.profile"
+    "AIMService v1alpha1 is deprecated; write aim.eai.amd.com/v1alpha2: the same fields, but adapters need spec.profile"
 )
 
 

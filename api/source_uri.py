@@ -91,14 +91,18 @@ def _parse_hf(rest: str) -> HubSource:
     if "@" in rest and not revision:
         raise SourceUriError(f"the revision after @ is empty: {_HF_SHAPE}")
     parts = path.rstrip("/").split("/")
-    if len(parts) < 2 or not all(parts):
+    if len(parts) < 2 or not all(parts[:2]):
         raise SourceUriError(f"organisation and name are needed: {_HF_SHAPE}")
     org, name, *folders = parts
     for part in (org, name):
         if not _HF_PART.match(part):
             raise SourceUriError(f"{part!r} is no organisation or repository name: {_HF_SHAPE}")
+    if not all(folders):
+        raise SourceUriError(f"a folder without a name (two slashes in a row): {_HF_SHAPE}")
     if any(folder in (".", "..") for folder in folders):
         raise SourceUriError("'.' and '..' are not allowed in the subfolder")
+    if revision and any(part in ("", ".", "..") for part in revision.split("/")):
+        raise SourceUriError(f"{revision!r} is no branch, tag or commit: {_HF_SHAPE}")
     return HubSource(org, name, "/".join(folders), revision or None)
 
 

@@ -25,7 +25,7 @@ from rules.registry import Basis, Example, Output, rule
 from rules.relations import MOST_SERVICES_JUDGED, affected, naming_services
 from rules.resolve import Ref, service_runtime_config
 from rules.seen import Seen, forbidden, invalid, required
-from rules.shared import size_finding, source_uri_finding, unimplemented_warnings, unknown_word
+from rules.shared import size_finding, source_uri_finding, unimplemented_warnings, unknown_word, unusable_env_findings
 from rules.suggest import did_you_mean
 from rules.verdict import Finding
 
@@ -174,13 +174,14 @@ def size_unusable(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="EnvNotAllowed",
-    fields="spec.env[i].name",
+    reason=("EnvNotAllowed", "EnvUnusable"),
+    fields="spec.env[i].name, spec.env[i].valueFrom",
     refused=Example("spec: {env: [{name: HF_HOME, value: /tmp}]}"),
     passes=Example("spec: {env: [{name: HF_TOKEN, value: from-a-secret}]}"),
 )
 def env_not_allowed(seen: Seen) -> Outputs:
     """The artifact's env reaches the Job that writes the disk: an allow-list keeps the writer's settings ours."""
+    yield from unusable_env_findings(seen.new, "spec", "env", names=False)
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
             hint = did_you_mean(name, ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"), _ONE_SLIP)
@@ -285,7 +286,7 @@ def parent_not_found_yet(seen: Seen) -> Outputs:
     if parent is None or not is_adapter(seen.new) or parent == seen.name or not seen.world.knows(AIM_ARTIFACT):
         return
     if seen.world.get(AIM_ARTIFACT, seen.namespace, parent) is None:
-        detail = f'no AIMArtifact "{parent[:50]}" exists yet; the adapter stays Pending until it does'
+        detail = f'no AIMArtifact "{parent[:40]}" exists yet; the adapter stays Pending until it does'
         yield FieldWarning("spec.parentArtifact", "ParentArtifactNotFound", detail, 20)
 
 

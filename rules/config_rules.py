@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.errors import Cause, FieldError, FieldWarning
-from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_TEMPLATE_CACHE
 from api.names import RANK_CEILINGS
 from api.view import dig, text
 from rules import adapters as adapter_rules
 from rules.environment import env_names, job_env_allowed
-from rules.rank import SUPPORTED_RANKS
+from rules.rank import SUPPORTED_RANKS, next_supported
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import affected, naming_services
 from rules.seen import Seen, forbidden, required
-from rules.shared import size_finding, unimplemented_warnings
+from rules.shared import size_finding, unimplemented_warnings, unusable_env_findings
 from rules.verdict import Finding
 
 Outputs = Iterator[Output]
@@ -42,7 +42,7 @@ def config_max_rank_unsupported(seen: Seen) -> Outputs:
     value = dig(seen.spec, "adapterRuntime", "maxRank")
     if value is not None and value not in RANK_CEILINGS:
         detail = f"supported values: {SUPPORTED_RANKS}"
-        hint = "choose the next larger one"
+        hint = next_supported(value)
         yield Finding(FieldError(_MAX_RANK, "MaxRankUnsupported", Cause.NOT_SUPPORTED, detail, value, hint))
 
 
@@ -97,6 +97,20 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
 def adapter_disk_size_unusable(seen: Seen) -> Outputs:
     """A claim needs a size above zero."""
     yield from size_finding("spec.storage.adapterDiskSize", dig(seen.spec, "storage", "adapterDiskSize"))
+
+
+@rule(
+    *BOTH,
+    AIM_PROFILE_CACHE,
+    AIM_TEMPLATE_CACHE,
+    reason="EnvUnusable",
+    fields="spec.env[i].valueFrom",
+    refused=Example("spec: {env: [{name: HF_TOKEN, value: x, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
+    passes=Example("spec: {env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
+)
+def job_env_unusable(seen: Seen) -> Outputs:
+    """Download Jobs take a variable's value from one place."""
+    yield from unusable_env_findings(seen.new, "spec", "env", names=False)
 
 
 @rule(

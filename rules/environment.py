@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from api.job_env import ALLOWED_WORDS as ALLOWED_JOB_ENV_WORDS
 from api.job_env import RESERVED_PREDICTOR_ENV as RESERVED_ENV
 from api.job_env import allowed_in_job as job_env_allowed
 from api.job_env import allowed_with_typed_s3 as job_env_allowed_beside_typed_s3
-from api.view import dig, items, text
+from api.view import Json, dig, items, text
 
 __all__ = [
     "ADAPTER_ENV_PREFIX",
@@ -19,6 +19,7 @@ __all__ = [
     "env_names",
     "job_env_allowed",
     "job_env_allowed_beside_typed_s3",
+    "usable_env_entry",
 ]
 
 PREDICTOR_ENV = frozenset(
@@ -36,6 +37,18 @@ def env_names(obj: object, *path: str) -> Iterator[tuple[str, str]]:
         name = text(entry, "name")
         if name is not None:
             yield f"{prefix}[{index}].name", name
+
+
+def usable_env_entry(entry: Json) -> bool:
+    """Whether a pod can take an entry: a name that is one, and a value from one place (Kubernetes 1.32's rules)."""
+    name, source = entry.get("name"), entry.get("valueFrom")
+    if not isinstance(name, str) or "=" in name or not name.isascii() or not name.isprintable():
+        return False
+    return source is None or (not entry.get("value") and isinstance(source, Mapping) and _one_given(source))
+
+
+def _one_given(source: Json) -> bool:
+    return len([part for part in source.values() if part is not None]) == 1
 
 
 def env_keys(obj: object, *path: str) -> Iterator[tuple[str, str]]:

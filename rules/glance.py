@@ -13,7 +13,7 @@ from api.kinds import AIM_ARTIFACT
 from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
 from api.view import ADAPTER_MODES, Json, adapter_path, spec_of, text
 from rules.adapters import is_fine
-from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV
+from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, usable_env_entry
 from rules.registry import Basis, fields_spoken_of
 from rules.resolve import Resolved
 from rules.seen import Seen, ServiceSeen
@@ -92,6 +92,8 @@ def _plain_env(spec: Json) -> bool:
     for entry in spec["env"]:
         name = entry["name"]
         if name.__class__ is not str or name in _ENV_SPOKEN_OF or name.startswith(ADAPTER_ENV_PREFIX):
+            return False
+        if not usable_env_entry(entry):
             return False
     return True
 

@@ -11,7 +11,13 @@ from rules.environment import env_names
 from rules.registry import Basis, Example, Output, rule
 from rules.resolve import Missing, lookup
 from rules.seen import Seen, forbidden
-from rules.shared import reserved_env_findings, source_findings, unfamiliar_accelerator, unimplemented_warnings
+from rules.shared import (
+    reserved_env_findings,
+    source_findings,
+    unfamiliar_accelerator,
+    unimplemented_warnings,
+    unusable_env_findings,
+)
 from rules.verdict import Finding
 
 Outputs = Iterator[Output]
@@ -22,13 +28,14 @@ TEMPLATES = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
 @rule(
     *MODELS,
     *TEMPLATES,
-    reason="EnvReserved",
+    reason=("EnvReserved", "EnvUnusable"),
     fields="spec.env[i].name, spec.modelSources[i].env[j].name",
     refused=Example("spec: {env: [{name: INFERENCE_SERVICE_NAME, value: x}]}"),
     passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
 )
 def model_env_reserved(seen: Seen) -> Outputs:
-    """KServe gives a few variables of the server container a meaning of its own."""
+    """KServe gives a few variables of the server container a meaning of its own, and pods do not take every entry."""
+    yield from unusable_env_findings(seen.new, "spec", "env")
     yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
     for index, source in enumerate(items(seen.spec, "modelSources")):
         prefix = f"spec.modelSources[{index}]."

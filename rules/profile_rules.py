@@ -14,7 +14,13 @@ from rules.registry import Basis, Example, Output, rule
 from rules.relations import affected, naming_services
 from rules.resolve import Missing, Resolved, lookup
 from rules.seen import Seen, invalid, required
-from rules.shared import reserved_env_findings, source_findings, unfamiliar_accelerator, unknown_word
+from rules.shared import (
+    reserved_env_findings,
+    source_findings,
+    unfamiliar_accelerator,
+    unknown_word,
+    unusable_env_findings,
+)
 
 Outputs = Iterator[Output]
 PROFILES = (AIM_PROFILE, AIM_CLUSTER_PROFILE)
@@ -108,13 +114,14 @@ def profile_feature_unknown(seen: Seen) -> Outputs:
 
 @rule(
     *PROFILES,
-    reason="EnvReserved",
+    reason=("EnvReserved", "EnvUnusable"),
     fields="spec.containerEnv[i].name, spec.engineEnv[name], spec.modelSources[i].env[j].name",
     refused=Example("spec: {containerEnv: [{name: STORAGE_URI, value: x}]}"),
     passes=Example("spec: {containerEnv: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
 )
 def profile_env_reserved(seen: Seen) -> Outputs:
-    """KServe gives a few variables of the server container a meaning of its own."""
+    """KServe gives a few variables of the server container a meaning of its own, and pods do not take every entry."""
+    yield from unusable_env_findings(seen.new, "spec", "containerEnv")
     yield from reserved_env_findings(env_names(seen.new, "spec", "containerEnv"))
     yield from reserved_env_findings(env_keys(seen.new, "spec", "engineEnv"))
     for index, source in enumerate(items(seen.spec, "modelSources")):
@@ -145,7 +152,9 @@ def profile_source_unusable(seen: Seen) -> Outputs:
 )
 def profile_setting_suspect(seen: Seen) -> Outputs:
     """An accelerator model that is almost a known one finds no node; a deprecated field is said."""
-    yield from unfamiliar_accelerator("spec.acceleratorModel", text(seen.spec, "acceleratorModel"))
+    yield from unfamiliar_accelerator(
+        "spec.acceleratorModel", text(seen.spec, "acceleratorModel"), text(seen.spec, "acceleratorVendor")
+    )
     if dig(seen.spec, "manualSelectionOnly") is not None:
         yield FieldWarning("spec.manualSelectionOnly", "FieldDeprecated", "deprecated; use autoSelectionPolicy", 70)
 

@@ -24,6 +24,14 @@ def round_up(rank: int) -> int | None:
     return RANK_CEILINGS[place] if place < len(RANK_CEILINGS) else None
 
 
+def next_supported(value: object) -> str:
+    """Return what to write instead of a ceiling that no engine takes."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return "choose one of them"
+    larger = round_up(value)
+    return f"choose {HIGHEST_RANK}, the highest" if larger is None else f"choose {larger}, the next larger one"
+
+
 def static_ceiling(ranks: Iterable[int], floor: int | None = None) -> int | None:
     """Return the ceiling of a static service: the largest rank rounded up, never below `floor`.
 

@@ -62,7 +62,7 @@ def affected(seen: Seen, services: Sequence[Json]) -> list[Affected]:
 
 
 def naming_services(
-    path: str, reason: str, told: str, services: Sequence[Affected], *, total: int, weight: int = 5
+    path: str, reason: str, told: str, services: Sequence[Affected], *, total: int, weight: int = 1
 ) -> Iterator[FieldWarning]:
     """Yield one warning that names as many services as fit, then a count; nothing when there is none.
 

@@ -23,21 +23,26 @@ from api.view import (
     integer,
     items,
     mapping,
+    spec_of,
     text,
     uses_profile_pipeline,
 )
 from rules import adapters as adapter_rules
-from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names
-from rules.rank import SUPPORTED_RANKS
+from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names, job_env_allowed
+from rules.rank import SUPPORTED_RANKS, next_supported
 from rules.registry import Basis, Example, Output, rule
 from rules.resolve import Missing, Resolved, Unreadable
 from rules.seen import ServiceSeen, forbidden, invalid, required
 from rules.shared import (
+    NAME_WORDS,
+    image_tag,
     image_too_old,
+    possible_name,
     reserved_env_findings,
     source_findings,
     unfamiliar_accelerator,
     unknown_word,
+    unusable_env_findings,
 )
 from rules.suggest import fit_names, quoted
 from rules.verdict import Finding
@@ -367,7 +372,7 @@ def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
                 Cause.NOT_SUPPORTED,
                 f"supported values: {SUPPORTED_RANKS}",
                 value,
-                "choose the next larger one",
+                next_supported(value),
             )
         )
 
@@ -463,18 +468,23 @@ def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="EnvReserved",
-    fields="spec.env[i].name, spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.engineEnv[name]",
-    refused=Example("spec: {env: [{name: PYTHONPATH, value: /opt}]}"),
+    reason=("EnvReserved", "EnvUnusable"),
+    fields="spec.env[i].name, spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.engineEnv[name], "
+    "spec.env[i].valueFrom, spec.caching.env[i]",
+    refused=Example("spec: {env: [{name: PYTHONPATH, value: /opt}, {name: TOKEN, value: x, valueFrom: {}}]}"),
     passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
-    when=("env", "profileOverrides"),
+    when=("caching", "env", "profileOverrides"),
 )
 def env_reserved(seen: ServiceSeen) -> Outputs:
-    """KServe gives a few variables of the server container a meaning of its own."""
+    """KServe gives a few variables of the server container a meaning of its own, and pods do not take every entry."""
+    yield from unusable_env_findings(seen.new, "spec", "env")
+    if "caching" in seen.spec:
+        yield from unusable_env_findings(seen.new, "spec", "caching", "env", names=False)
     if not RESERVED_ENV.isdisjoint(seen.env):
         yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
     if "profileOverrides" not in seen.spec:
         return
+    yield from unusable_env_findings(seen.new, "spec", "profileOverrides", "containerEnv")
     yield from reserved_env_findings(env_names(seen.new, "spec", "profileOverrides", "containerEnv"))
     yield from reserved_env_findings(env_keys(seen.new, "spec", "profileOverrides", "engineEnv"))
     for index, source in enumerate(items(seen.spec, "profileOverrides", "modelSources")):
@@ -943,13 +953,18 @@ def runtime_config_missing(seen: ServiceSeen) -> Outputs:
 def adapter_not_found_yet(seen: ServiceSeen) -> Outputs:
     """A missing artifact is picked up when it appears."""
     artifacts = seen.artifacts
-    missing = [ref for ref in seen.refs if artifacts[ref.name] is None]
+    absent = [ref for ref in seen.refs if artifacts[ref.name] is None]
+    missing = [ref for ref in absent if possible_name(ref.name)]
+    for ref in absent:
+        if ref not in missing:
+            detail = f'no AIMArtifact can be named "{_short(ref.name, 30)}": {NAME_WORDS}'
+            yield FieldWarning(ref.path, "AdapterArtifactNotFound", detail, 4)
     if len(missing) > _SINGLE_WARNINGS:
         names = fit_names([ref.name for ref in missing], 60)
         yield FieldWarning("spec.adapters", "AdapterArtifactNotFound", f"AIMArtifacts not found yet: {names}", 20)
         return
     for ref in missing:
-        detail = f'AIMArtifact "{_short(ref.name)}" not found yet; it is staged once it exists'
+        detail = f'AIMArtifact "{_short(ref.name, 35)}" not found yet; it is staged once it exists'
         yield FieldWarning(ref.path, "AdapterArtifactNotFound", detail, 20)
 
 
@@ -979,10 +994,14 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
             named = dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
             kinds = " or ".join(kind.kind for kind in reference.kinds)
             detail = f'no {kinds} "{_short(reference.name)}" exists yet'
+            if not possible_name(reference.name):
+                detail = f'nothing can be named "{_short(reference.name, 30)}": {NAME_WORDS}'
             yield FieldWarning(path if named else other_path, "ReferenceNotFound", detail, 10)
     name = text(seen.spec, "runtimeConfigName")
     if name is not None and name != "default" and seen.config.readable and not seen.config.found:
-        detail = f'no RuntimeConfig "{_short(name)}" exists yet; the service waits for it'
+        detail = f'no RuntimeConfig "{_short(name, 40)}" exists yet; the service waits for it'
+        if not possible_name(name):
+            detail = f'nothing can be named "{_short(name, 30)}": {NAME_WORDS}'
         yield FieldWarning("spec.runtimeConfigName", "ReferenceNotFound", detail, 10)
 
 
@@ -1072,12 +1091,13 @@ def change_rolls_pods(seen: ServiceSeen) -> Outputs:
     before = seen.before if seen.pods else None
     if before is None:
         return
-    pods = f"rolls {seen.pods} pod{'s' if seen.pods != 1 else ''} ({seen.context.rollout})"
+    rolls = f"rolls {seen.pods} pod{'s' if seen.pods != 1 else ''}"
+    pods = f"{rolls} ({seen.context.rollout})"
     if seen.dynamic and seen.pipeline.kind == before.pipeline.kind:
         was = seen.reported_ceiling or before.ceiling.value
         if seen.ceiling.deferred and not seen.ceiling.invalid_because:
             waits = fit_names(seen.ceiling.unresolved, 30)
-            detail = f"lowering from {was} to {seen.ceiling.asked.value} waits for {waits}, then {pods}"
+            detail = f"lowering from {was} to {seen.ceiling.asked.value} waits for {waits}, then {rolls}"
             yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeDeferred", detail, 0)
         elif was is not None and seen.ceiling.value is not None and was != seen.ceiling.value:
             detail = f"changing the ceiling from {was} to {seen.ceiling.value} {pods}"
@@ -1128,33 +1148,41 @@ def image_predates_adapters(seen: ServiceSeen) -> Outputs:
     image = seen.pipeline.image
     if seen.uses_adapters and image is not None and image_too_old(image):
         path = "spec.profile.name" if seen.pipeline.kind == "profile" else "spec.model"
-        tag = _short(image.rsplit(":", 1)[-1], 20)
+        tag = _short(image_tag(image), 20)
         yield FieldWarning(path, "ImageTooOld", f"image tag {tag} is older than 0.13: it will load no adapter", 3)
 
 
 @rule(
     AIM_SERVICE,
     reason=("FieldDeprecated", "ReplicasIgnored", "EnvHasNoEffect", "AcceleratorModelUnfamiliar"),
-    fields="spec.cacheModel, spec.replicas, spec.env[i].name, spec.profileOverrides.acceleratorModel",
+    fields="spec.cacheModel, spec.replicas, spec.env[i].name, spec.caching.env[i].name, "
+    "spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.acceleratorModel",
     warns=True,
     refused=Example("spec: {cacheModel: true}"),
     passes=Example("spec: {caching: {mode: Shared}}"),
-    when=("cacheModel", "minReplicas", "maxReplicas", "env", "profileOverrides"),
+    when=("cacheModel", "caching", "minReplicas", "maxReplicas", "env", "profileOverrides"),
 )
 def setting_without_effect(seen: ServiceSeen) -> Outputs:
     """What is accepted but has no effect is said."""
     if dig(seen.spec, "cacheModel") is not None:
         yield FieldWarning("spec.cacheModel", "FieldDeprecated", "deprecated and ignored; use spec.caching.mode", 70)
-    if _autoscales(seen.spec) and (integer(seen.spec, "replicas") or 1) != 1:
-        detail = "ignored: minReplicas and maxReplicas differ, so the number of replicas is scaled"
-        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
-    for index, name in enumerate(seen.env):
+    yield from _replicas_ignored(seen.spec)
+    for path, name in (
+        *((f"spec.env[{index}].name", name) for index, name in enumerate(seen.env)),
+        *env_names(seen.new, "spec", "profileOverrides", "containerEnv"),
+    ):
         if name in PREDICTOR_ENV or (seen.uses_adapters and name.startswith(ADAPTER_ENV_PREFIX)):
-            detail = f"{_short(name)} is always set for the server; this has no effect"
-            yield FieldWarning(f"spec.env[{index}].name", "EnvHasNoEffect", detail, 45)
+            detail = f"{_short(name, 40)} is always set for the server; this has no effect"
+            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+    for path, name in env_names(seen.new, "spec", "caching", "env"):
+        if not job_env_allowed(name):
+            detail = f"{_short(name, 40)} has no effect: download Jobs take credentials and tuning only"
+            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
     if "profileOverrides" in seen.spec:
-        model = text(seen.spec, "profileOverrides", "acceleratorModel")
-        yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model)
+        overrides = mapping(seen.spec, "profileOverrides")
+        model = text(overrides, "acceleratorModel")
+        vendor = text(overrides, "acceleratorVendor") or text(spec_of(seen.profile), "acceleratorVendor")
+        yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model, vendor)
 
 
 # -- helpers --------------------------------------------------------------------------------------------------------
@@ -1168,6 +1196,20 @@ def _present(holder: Json, key: str) -> bool:
 def _short(text_: str, room: int = 50) -> str:
     """Cut a name so that a warning stays on its line."""
     return text_ if len(text_) <= room else f"{text_[: room - 1]}…"
+
+
+def _replicas_ignored(spec: Json) -> Iterable[FieldWarning]:
+    """`replicas` counts only where neither bound is given (contract, section 7); 1 is what the schema fills in."""
+    replicas, low, high = (integer(spec, key) for key in ("replicas", "minReplicas", "maxReplicas"))
+    least = 1 if low is None else low
+    if replicas in (None, 1) or (low is None and high is None):
+        return
+    if _autoscales(spec):
+        detail = "ignored: minReplicas and maxReplicas differ, so the number of replicas is scaled"
+        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
+    elif replicas != least:
+        detail = f"ignored: minReplicas and maxReplicas fix the number of replicas at {least}"
+        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
 
 
 def _template(spec: Json) -> tuple[str | None, bool] | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from api.errors import Cause, FieldError, FieldWarning
 from api.source_uri import SourceUriError, parse_source_uri
 from api.view import dig, items
-from rules.environment import RESERVED_ENV
+from rules.environment import RESERVED_ENV, usable_env_entry
 from rules.seen import invalid
 from rules.suggest import did_you_mean, quoted
 from rules.verdict import Finding
@@ -32,9 +32,17 @@ ACCELERATOR_MODELS = (
 )
 """Models whose PCI device ids we know (interface facts, section 9)."""
 
+NAME_WORDS = "names have a-z, 0-9, - and . only"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123, as the API server
+_ALIKE = 0.75  # H100 is no slip for MI100, MI300 is one for MI300X
 _QUANTITY = re.compile(r"^\+?(\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d+)?$")
-_OLD_TAG = re.compile(r"^v?(\d+)\.(\d+)(?:[.\-+].*)?$")
+_OLD_TAG = re.compile(r"^v?(\d+)\.(\d+)(?:[.\-+_].*)?$")
 _FIRST_TAG_WITH_ADAPTERS = (0, 13)
+
+
+def possible_name(name: str) -> bool:
+    """Whether an object of that name can ever be created."""
+    return _NAME.fullmatch(name) is not None
 
 
 def unknown_word(path: str, value: object, known: tuple[str, ...]) -> Iterator[Finding]:
@@ -52,6 +60,28 @@ def reserved_env_findings(names: Iterable[tuple[str, str]]) -> Iterator[Finding]
     for path, name in names:
         if name in RESERVED_ENV:
             yield invalid(path, "EnvReserved", "KServe uses this variable for itself", "remove or rename it", name)
+
+
+def unusable_env_findings(obj: object, *path: str, names: bool = True) -> Iterator[Finding]:
+    """Refuse entries that no pod can take: the API server would refuse the pods, long after the object.
+
+    Without `names`, only where the value comes from is looked at: other rules speak about the names.
+    """
+    prefix = ".".join(path)
+    for index, entry in enumerate(items(obj, *path)):
+        if not isinstance(entry, Mapping) or usable_env_entry(entry):
+            continue
+        name, source = entry.get("name"), entry.get("valueFrom")
+        if not isinstance(name, str) or not name:
+            continue  # a matter of shape, which the schema speaks about
+        if usable_env_entry({"name": name}):
+            both = entry.get("value") and source
+            detail = "value and valueFrom are both set" if both else "valueFrom does not name exactly one source"
+            hint = "keep one of the two" if both else "for example valueFrom.secretKeyRef with name and key"
+            yield invalid(f"{prefix}[{index}].valueFrom", "EnvUnusable", f"{detail}: no pod takes that", hint)
+        elif names:
+            detail = "a variable's name is of printable ASCII characters other than ="
+            yield invalid(f"{prefix}[{index}].name", "EnvUnusable", detail, "rename it", name)
 
 
 def source_findings(obj: object, *path: str) -> Iterator[Finding]:
@@ -82,19 +112,27 @@ def size_finding(path: str, size: object) -> Iterator[Finding]:
         yield invalid(path, "SizeUnusable", "a size is a quantity above zero", 'for example "50Gi"', size)
 
 
+def image_tag(image: str) -> str:
+    """Return an image's tag, empty where it has none: a digest and a registry's port are none."""
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    return tag if name and "/" not in tag else ""
+
+
 @lru_cache(maxsize=256)
 def image_too_old(image: str) -> bool:
     """Whether a tag is visibly older than the first release that serves adapters; anything unclear is not."""
-    name, _, tag = image.partition("@")[0].rpartition(":")
-    match = _OLD_TAG.match(tag) if name and "/" not in tag else None
+    match = _OLD_TAG.match(image_tag(image))
     return match is not None and (int(match.group(1)), int(match.group(2))) < _FIRST_TAG_WITH_ADAPTERS
 
 
-def unfamiliar_accelerator(path: str, model: str | None) -> Iterator[FieldWarning]:
-    """Warn about an accelerator model that is close to a known one: its nodes would not be found."""
-    if model is None or model in ACCELERATOR_MODELS:
+def unfamiliar_accelerator(path: str, model: str | None, vendor: str | None = None) -> Iterator[FieldWarning]:
+    """Warn about an accelerator model that is close to a known one: its nodes would not be found.
+
+    Models of another `vendor` are none of ours, however alike their names are.
+    """
+    if model is None or model in ACCELERATOR_MODELS or (vendor or "amd").lower() != "amd":
         return
-    guess = did_you_mean(model, ACCELERATOR_MODELS)
+    guess = did_you_mean(model, ACCELERATOR_MODELS, _ALIKE)
     if guess:
         shown = model if len(model) <= 20 else f"{model[:19]}…"
         yield FieldWarning(path, "AcceleratorModelUnfamiliar", f'unfamiliar accelerator model "{shown}"; {guess}', 30)

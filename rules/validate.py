@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
@@ -36,7 +36,8 @@ def validate(
     """Judge an object that is created (`old` is None) or updated.
 
     An update that leaves the spec alone (labels, annotations, finalizers, of a terminating object too) is admitted
-    without a look. An error that the old object had already is a warning (ratcheting).
+    without a look. An error that the old object had already is a warning (ratcheting); one about the request's version
+    is not even that, since no stored object is at fault for it.
     Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown. Nothing is changed.
     """
     if old is not None and old.get("spec") == new.get("spec"):
@@ -75,11 +76,14 @@ def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[lis
     findings = tuple(findings)
     spoken = frozenset(finding.error.reason for finding in findings)
     had = {finding.identity for finding in run(_rules_that_say(kind.kind, spoken), before)[0]}
+    of_the_version = _said_of_requests(kind.kind)
     fresh: list[Finding] = []
     warnings: list[FieldWarning] = []
     for finding in findings:
         if finding.identity in had:
             error = finding.error
+            if error.reason in of_the_version:  # the object is fine as the other version wrote it
+                continue
             warnings.append(FieldWarning(error.path, error.reason, f"still invalid: {error.detail}", _RATCHETED_WEIGHT))
         else:
             fresh.append(finding)
@@ -95,3 +99,8 @@ def _rules_to_ask(kind: str, left: ToAsk, warns: bool | None) -> tuple[Rule, ...
 def _rules_that_say(kind: str, reasons: frozenset[str]) -> tuple[Rule, ...]:
     refusing = rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
     return tuple(entry for entry in refusing if not reasons.isdisjoint(entry.reasons))
+
+
+@cache
+def _said_of_requests(kind: str) -> frozenset[str]:
+    return frozenset(reason for entry in rules_for(kind, Basis.REQUEST) for reason in entry.reasons)

@@ -282,7 +282,7 @@ def test_check_of_objects_that_do_not_exist_yet(team: Team) -> None:
     report = check(team, team.adapter("sql"), team.service("chat", ["sql"]), old)
     assert {one["outcome"] for one in report["objects"]} == {"created"}
     said = report["objects"][2]["warnings"]
-    assert any("v1alpha1 AIMService is deprecated" in text for text in said), "the API server's own Warning header"
+    assert any("AIMService v1alpha1 is deprecated" in text for text in said), "the API server's own Warning header"
     report["services"] = [one for one in report["services"] if one["service"].endswith("/chat")]
     (effect,) = report["services"]
     assert (effect["created"], effect["ceilingAfter"]) == (True, 32)

@@ -1,0 +1,213 @@
+"""Cases of people who meet the rules for the first time: what is said, and above all what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.crds import SERVICE_V1ALPHA1_DEPRECATION
+from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
+from api.source_uri import SourceUriError, parse_source_uri
+from rules.examples import manifest, merge, surroundings
+from rules.shared import image_too_old
+from rules.validate import validate
+from rules.verdict import LONGEST_WARNING, Verdict
+
+
+def judged(kind: str, spec: dict[str, Any], old: dict[str, Any] | None = None, version: str = "v1alpha2") -> Verdict:
+    kinds = {"AIMService": AIM_SERVICE, "AIMProfile": AIM_PROFILE, "AIMRuntimeConfig": AIM_RUNTIME_CONFIG}
+    kinds["AIMArtifact"] = AIM_ARTIFACT
+    new = manifest(kind, {"spec": spec})
+    before = manifest(kind, {"spec": old}) if old is not None else None
+    return validate(kinds[kind], new, before, surroundings(), request_version=version)
+
+
+def said(verdict: Verdict) -> list[str]:
+    return [str(error) for error in verdict.errors] + verdict.warning_texts
+
+
+OF_V1ALPHA1 = {
+    "profile": None,
+    "model": {"name": "qwen3-8b"},
+    "adapterMode": "dynamic",
+    "adapters": [{"name": "medical", "kind": "AIMArtifact"}],
+}
+
+
+def test_a_service_of_v1alpha1_is_not_called_invalid_when_it_is_edited_through_v1alpha2() -> None:
+    verdict = judged("AIMService", {**OF_V1ALPHA1, "replicas": 2}, OF_V1ALPHA1)
+    assert not [text for text in said(verdict) if "spec.profile" in text]
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"), [(48, "choose 64, the next larger one"), (1024, "choose 512, the highest"), (0, "choose 1, ")]
+)
+def test_the_fix_of_an_unsupported_ceiling_is_a_ceiling(value: int, fix: str) -> None:
+    for kind, spec in (("AIMService", {"adapterMode": "dynamic"}), ("AIMRuntimeConfig", {})):
+        (error,) = judged(kind, {**spec, "adapterRuntime": {"maxRank": value}}).errors
+        assert fix in error.hint
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("hf://acme/medical//v2", "folder without a name"),
+        ("hf://acme/medical@..", "no branch"),
+        ("hf://acme/medical@a/../b", "no branch"),
+        ("hf://acme", "organisation and name"),
+        ("hf:///medical", "organisation and name"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_told(uri: str, words: str) -> None:
+    with pytest.raises(SourceUriError, match=words):
+        parse_source_uri(uri)
+
+
+@pytest.mark.parametrize("uri", ["hf://acme/medical@refs/pr/3", "hf://acme/medical@v1.0", "hf://acme/medical/v2/@main"])
+def test_revisions_that_hubs_have_are_taken(uri: str) -> None:
+    assert parse_source_uri(uri).scheme == "hf"
+
+
+def test_the_tag_that_is_too_old_is_named_beside_a_digest() -> None:
+    image = f"registry:5000/aim:0.12.1@sha256:{'a' * 64}"
+    spec = {"profile": None, "model": {"image": image}, "adapterMode": "dynamic"}
+    assert "spec.model: image tag 0.12.1 is older than 0.13: it will load no adapter" in said(
+        judged("AIMService", spec)
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "old"), [("aim:0.12_rocm6", True), ("reg:5000/aim", False), ("aim:0.13_rocm6", False), ("aim", False)]
+)
+def test_a_tag_with_an_underscore_is_read(image: str, old: bool) -> None:
+    assert image_too_old(image) is old
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [
+        ({"acceleratorModel": "H100", "acceleratorVendor": "nvidia"}, False),
+        ({"acceleratorModel": "H100"}, False),
+        ({"acceleratorModel": "MI300", "acceleratorVendor": "nvidia"}, False),
+        ({"acceleratorModel": "MI300"}, True),
+        ({"acceleratorModel": "300X", "acceleratorVendor": "amd"}, True),
+    ],
+)
+def test_an_accelerator_of_another_vendor_is_no_slip(spec: dict[str, str], warned: bool) -> None:
+    assert bool(said(judged("AIMProfile", spec))) is warned
+    assert bool(said(judged("AIMService", {"profileOverrides": spec}))) is warned
+
+
+@pytest.mark.parametrize("name", ["Medical_LoRA", "a/b", "ключ", "X" * 253, "-a", "a..b"])
+def test_a_name_that_no_object_can_have_is_not_waited_for_in_silence(name: str) -> None:
+    spec = {"profile": {"name": name}, "runtimeConfigName": name, "adapters": [{"name": name, "kind": "AIMArtifact"}]}
+    texts = said(judged("AIMService", spec))
+    assert [text.split(":")[0] for text in texts] == [
+        "spec.adapters[0].name",
+        "spec.profile.name",
+        "spec.runtimeConfigName",
+    ]
+    assert all("names have a-z, 0-9, - and . only" in text for text in texts)
+
+
+def test_no_warning_is_cut_by_a_long_name() -> None:
+    long = "x" * 253
+    spec = {"profile": {"name": long}, "runtimeConfigName": long, "adapters": [{"name": long, "kind": "AIMArtifact"}]}
+    texts = said(judged("AIMService", spec))
+    assert len(texts) == 3
+    assert not [text for text in texts if text.endswith("…")]
+    assert len(SERVICE_V1ALPHA1_DEPRECATION) <= LONGEST_WARNING
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [
+        ({"replicas": 5, "minReplicas": 2}, "fix the number of replicas at 2"),
+        ({"replicas": 5, "maxReplicas": 1}, "fix the number of replicas at 1"),
+        ({"replicas": 5, "minReplicas": 2, "maxReplicas": 3}, "is scaled"),
+        ({"replicas": 2, "minReplicas": 2}, ""),
+        ({"replicas": 1, "minReplicas": 2}, ""),
+        ({"replicas": 5}, ""),
+    ],
+)
+def test_replicas_that_do_not_count_are_said(spec: dict[str, int], warned: str) -> None:
+    texts = said(judged("AIMService", spec))
+    assert [warned in text for text in texts] == ([True] if warned else [])
+
+
+def test_env_without_effect_is_said_wherever_a_service_has_env() -> None:
+    spec = {
+        "adapterMode": "dynamic",
+        "caching": {"env": [{"name": "HF_HOME", "value": "/x"}, {"name": "HF_TOKEN", "value": "t"}]},
+        "profileOverrides": {
+            "containerEnv": [{"name": "AIM_ADAPTER_MAX_RANK", "value": "8"}, {"name": "A", "value": "b"}]
+        },
+    }
+    assert [text.split(": ")[0] for text in said(judged("AIMService", spec))] == [
+        "spec.caching.env[0].name",
+        "spec.profileOverrides.containerEnv[0].name",
+    ]
+
+
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "path"),
+    [
+        ({"name": "A=B", "value": "x"}, "name"),
+        ({"name": "Ä", "value": "x"}, "name"),
+        ({"name": "A", "value": "x", "valueFrom": SECRET}, "valueFrom"),
+        ({"name": "A", "valueFrom": {}}, "valueFrom"),
+        ({"name": "A", "valueFrom": {**SECRET, "fieldRef": {"fieldPath": "metadata.name"}}}, "valueFrom"),
+        ({"name": "a.b-c", "value": ""}, ""),
+        ({"name": "A", "value": "", "valueFrom": SECRET}, ""),
+        ({"name": "A", "valueFrom": {**SECRET, "fieldRef": None}}, ""),
+        ({"name": "A"}, ""),
+    ],
+)
+def test_an_entry_that_no_pod_takes_is_refused(entry: dict[str, Any], path: str) -> None:
+    for kind, spec, place in (
+        ("AIMService", {"env": [entry]}, "spec.env[0]"),
+        ("AIMService", {"profileOverrides": {"containerEnv": [entry]}}, "spec.profileOverrides.containerEnv[0]"),
+        ("AIMProfile", {"containerEnv": [entry]}, "spec.containerEnv[0]"),
+    ):
+        errors = judged(kind, spec).errors
+        assert [(error.path, error.reason) for error in errors] == (
+            [(f"{place}.{path}", "EnvUnusable")] if path else []
+        )
+
+
+def test_a_download_takes_its_token_from_one_place() -> None:
+    both = {"env": [{"name": "HF_TOKEN", "value": "x", "valueFrom": SECRET}]}
+    for kind in ("AIMArtifact", "AIMRuntimeConfig"):
+        assert [error.path for error in judged(kind, both).errors] == ["spec.env[0].valueFrom"]
+    assert [error.path for error in judged("AIMService", {"caching": both}).errors] == ["spec.caching.env[0].valueFrom"]
+
+
+def test_an_old_entry_that_no_pod_takes_does_not_hold_up_other_edits() -> None:
+    old = {"env": [{"name": "A", "valueFrom": {}}]}
+    verdict = judged("AIMService", merge(old, {"priorityClassName": "high"}), old)
+    assert verdict.allowed
+
+
+def test_who_breaks_is_said_before_whose_pods_restart() -> None:
+    service = {
+        "kind": "AIMService",
+        "metadata": {"name": "chat"},
+        "spec": {"adapters": [{"name": "medical", "kind": "AIMArtifact"}]},
+        "status": {"runtime": {"currentReplicas": 1}},
+    }
+    old, new = (manifest("AIMClusterProfile", {"spec": {"features": features}}) for features in (["adapters"], []))
+    told = validate(AIM_CLUSTER_PROFILE, new, old, surroundings([service])).warning_texts
+    assert [text.split(": ")[0] for text in told] == ["spec.features", "spec"]
+
+
+def test_a_deferred_lowering_is_told_on_one_line() -> None:
+    spec = {"adapterMode": "dynamic", "adapters": [{"name": "a-name-of-26-characters-xx", "kind": "AIMArtifact"}]}
+    status = {"status": {"runtime": {"currentReplicas": 12}, "adapterMaxRank": 512}}
+    old = merge(manifest("AIMService", {"spec": {**spec, "adapterRuntime": {"maxRank": 512}}}), status)
+    new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 256}}})
+    (told,) = [text for text in validate(AIM_SERVICE, new, old, surroundings()).warning_texts if "waits for" in text]
+    assert told.endswith("then rolls 12 pods")
