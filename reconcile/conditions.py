@@ -29,6 +29,17 @@ class Condition:
         return self.status == "True"
 
 
+def told_in(status: Json, kind: str, words: str) -> dict[str, Any]:
+    """Return a status that says `words` in a condition, too; one without that condition as it is."""
+    conditions = [
+        entry | {"message": "; ".join(filter(None, (entry["message"], words)))[:_MESSAGE_LIMIT]}
+        if entry["type"] == kind
+        else entry
+        for entry in status.get("conditions", ())
+    ]
+    return {**status, "conditions": conditions} if conditions else dict(status)
+
+
 _MESSAGE_LIMIT = 32768  # the API server's own limit for a condition's message
 
 

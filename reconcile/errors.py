@@ -75,6 +75,10 @@ class Forbidden(ApiError, Transient):
     """403 by RBAC, quota or a terminating namespace: someone may lift it, without a new spec of ours."""
 
 
+class NamespaceTerminating(Forbidden):
+    """403: the namespace is going, and all that is in it."""
+
+
 class NotFound(ApiError, Transient):
     """404: the object, its namespace or its kind does not exist."""
 
@@ -140,6 +144,8 @@ def _choose(status: int, reason: str, message: str) -> type[ApiError]:
         return ServerError
     if 400 <= status < 500 and "denied the request" in message:
         return Denied
+    if status == 403 and "because it is being terminated" in message:
+        return NamespaceTerminating
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if reason in ("Expired", "Gone"):

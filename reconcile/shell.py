@@ -11,12 +11,31 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from api.kinds import Kind
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_PROFILE,
+    AIM_PROFILE_CACHE,
+    AIM_SERVICE,
+    AIM_TEMPLATE_CACHE,
+    JOB,
+    PERSISTENT_VOLUME_CLAIM,
+    Kind,
+)
 from api.names import LABEL_MANAGED_BY
 from api.view import Json, items, mapping, name_of, namespace_of, text
 from reconcile.client import Client
+from reconcile.conditions import told_in
 from reconcile.decision import Decision, Delete, EventNote
-from reconcile.errors import AlreadyExists, Conflict, Denied, Invalid, MalformedApply
+from reconcile.errors import (
+    AlreadyExists,
+    Conflict,
+    Denied,
+    Forbidden,
+    Invalid,
+    MalformedApply,
+    NamespaceTerminating,
+    Transient,
+)
 from reconcile.informer import Informer, Pass
 from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch, owned_by
@@ -35,13 +54,24 @@ class Recorder(Protocol):
         ...
 
 
-class ApplyRefusedError(Exception):
-    """The API server refused an object of ours for what it says; the message is meant for the status."""
+class ApplyRefusedError(Transient):
+    """The API server refused an object of ours; the message is meant for the status.
 
-    def __init__(self, kind: Kind, name: str, message: str) -> None:
+    `lasting`: for what the object says; else for a lack of rights or quota, which somebody may mend at any time.
+    """
+
+    largest_backoff = 60.0  # seconds
+
+    def __init__(self, kind: Kind, name: str, message: str, *, lasting: bool = True) -> None:
         super().__init__(f"{kind.kind} {name}: {message}")
         self.kind = kind
         self.message = message
+        self.lasting = lasting
+
+    @property
+    def words(self) -> str:
+        """What people are told in a condition."""
+        return f"not made or changed: {self}"
 
 
 Again = Callable[[ApplyRefusedError | None], Decision]
@@ -62,7 +92,7 @@ class Shell:
     ) -> timedelta | None:
         """Carry out a decision about `obj`; returns when to look again.
 
-        Status is stored although an apply was refused, so that the refusal can be told; deletions come last.
+        Status is stored although an object was refused, and tells of it; deletions come last.
         Args: `again` decides anew over the caches after something was applied that more follows from, or was refused,
         so that the status tells of it at once and is written once. What the pass has taken in of its own writes (by
         `again`, or by `Decision.at_rest`) does not wake it again.
@@ -74,7 +104,10 @@ class Shell:
             decision = _after(decision, again(refused))
             if refused is None:
                 _, refused = await self._make(decision, writer if decision.at_rest else None)
-        await self._store_status(kind, obj, decision.status, writer if decision.at_rest and refused is None else None)
+        status = decision.status
+        if refused is not None and (condition := _TOLD_IN.get((kind, refused.kind))):
+            status = told_in(status, condition, refused.words)
+        await self._store_status(kind, obj, status, writer if decision.at_rest and refused is None else None)
         for deletion in decision.delete:
             await self._delete(deletion, writer if decision.at_rest and refused is None else None)
         for event in decision.events:
@@ -112,6 +145,10 @@ class Shell:
                     made = await act(wanted_kind, wanted) or made
                 except (Denied, Invalid, MalformedApply) as error:
                     refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
+                except NamespaceTerminating:
+                    raise
+                except Forbidden as error:
+                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error), lasting=False)
         return made, refused
 
     def tell(self, obj: Json, event: EventNote) -> None:
@@ -181,6 +218,17 @@ class Shell:
         self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body), writer)
 
 
+# which condition of an object tells that one made for it was refused; the server's refusal is decided about
+_TOLD_IN = {
+    (AIM_SERVICE, JOB): "Adapters",
+    (AIM_SERVICE, AIM_PROFILE): "CacheReady",
+    (AIM_SERVICE, AIM_PROFILE_CACHE): "CacheReady",
+    (AIM_SERVICE, AIM_TEMPLATE_CACHE): "CacheReady",
+    (AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM): "Ready",
+    (AIM_ARTIFACT, JOB): "Ready",
+    (AIM_PROFILE_CACHE, AIM_ARTIFACT): "ArtifactsReady",
+    (AIM_TEMPLATE_CACHE, AIM_ARTIFACT): "ArtifactsReady",
+}
 _ABSENT = "1"  # no object has it: the API server refuses it where the object exists, and heeds it nowhere else
 
 

@@ -60,7 +60,7 @@ from reconcile.objects import parse_timestamp
 from reconcile.poll import Poller, Question
 from reconcile.service.adapters import ServerPod
 from reconcile.service.cache import cache_origin
-from reconcile.service.decide import Observed, decide
+from reconcile.service.decide import OF_THE_SERVER, Observed, decide
 from reconcile.service.live import mounted_by, server_started
 from reconcile.service.manifests import PORT
 from reconcile.service.plan import Plan, make_plan
@@ -193,6 +193,8 @@ class ServiceController:
         try:
             recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
         except ApplyRefusedError as error:
+            if error.kind not in OF_THE_SERVER:  # told where it was tried
+                raise
             return self._refused(key, service, error)
         self._refusals.pop(key, None)
         return recheck
@@ -206,16 +208,21 @@ class ServiceController:
             return None
 
         def again(refused: ApplyRefusedError | None) -> Decision:
-            if refused is not None:
-                self._refused(key, seen.service, refused)
+            if refused is not None and refused.kind in OF_THE_SERVER:
+                self._refused(key, seen.service, refused, told=True)
             return decide(self._observe(key, seen.service))
 
         return again
 
-    def _refused(self, key: Key, service: Json, error: ApplyRefusedError) -> timedelta:
-        """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status."""
+    def _refused(self, key: Key, service: Json, error: ApplyRefusedError, *, told: bool = False) -> timedelta:
+        """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status.
+
+        Raises: the error where it may pass and is no news, for the work queue's backoff; not if it is being `told`.
+        """
         said = (uid_of(service), error.message)
         if self._refusals.get(key) == said:
+            if not (error.lasting or told):
+                raise error
             return REFUSED_AGAIN
         self._refusals[key] = said
         self._tools.shell.tell(service, EventNote("Warning", "InferenceServiceRefused", error.message))

@@ -34,9 +34,9 @@ from reconcile.service.serving import (
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
 from rules.resolve import MergedRuntimeConfig, Unreadable, merge_env, resolve_base, resolve_runtime_config
 
-__all__ = ["ADAPTER_CONFIG_REASONS", "Observed", "cache_origin", "decide"]
+__all__ = ["ADAPTER_CONFIG_REASONS", "OF_THE_SERVER", "Observed", "cache_origin", "decide"]
 
-_OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
+OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
 
 
 def decide(seen: Observed) -> Decision:
@@ -73,9 +73,7 @@ def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersD
         return False
     if not (disk.at_rest and adapters.at_rest) if disk.wanted else seen.stage_jobs or decision.status.get("adapters"):
         return False
-    if any(
-        kind not in _OF_THE_SERVER or (kind == INFERENCE_SERVICE and not applied.made) for kind, _ in decision.apply
-    ):
+    if any(kind not in OF_THE_SERVER or (kind == INFERENCE_SERVICE and not applied.made) for kind, _ in decision.apply):
         return False
     told = {**seen.service, "status": decision.status}
     base, after = seen.facts.base, resolve_base(seen.facts.world, told, seen.facts.pipeline)

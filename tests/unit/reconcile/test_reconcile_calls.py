@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,7 +30,7 @@ from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
 from reconcile.engine import Watch
-from reconcile.errors import Conflict, Invalid
+from reconcile.errors import Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.poll import Poller
 from reconcile.service.controller import ServiceController
@@ -48,6 +49,7 @@ class Server:
         self.statuses: list[dict[str, Any]] = []
         self.version = 0
         self.refuse: Kind | None = None
+        self.refusal: Exception = Invalid(422, "Invalid", "spec.predictor: no")
         self.behind: dict[tuple[Kind, str], dict[str, Any]] = {}  # what is stored and no informer shows
         self.informers = make_informers(cast("Client", self))
         for informer in self.informers.values():
@@ -70,7 +72,7 @@ class Server:
     async def apply(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(f"apply {kind.plural}")
         if kind == self.refuse:
-            raise Invalid(422, "Invalid", "spec.predictor: no")
+            raise self.refusal
         there, fence = self.behind.get((kind, name_of(obj))) or self._cached(kind, obj), obj["metadata"]
         if there is not None and fence["resourceVersion"] != there["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
@@ -88,7 +90,7 @@ class Server:
     async def patch_status(self, kind: Kind, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(f"patch {kind.plural}")
         self.statuses.append(patch["status"])
-        old = dict(self.informers[kind].get(namespace, name) or {})
+        old = dict(self.informers[kind].get(namespace, name) or {"metadata": {"namespace": namespace, "name": name}})
         status = {
             key: value for key, value in (dict(old.get("status", {})) | patch["status"]).items() if value is not None
         }
@@ -96,6 +98,8 @@ class Server:
 
     async def create(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(f"create {kind.plural}")
+        if kind == self.refuse:
+            raise self.refusal
         return self.stored(kind, obj)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> bool:
@@ -235,6 +239,44 @@ async def test_a_refused_apply_is_not_decided_anew() -> None:
     calls = await scene.passes(1)
     assert calls.count("apply inferenceservices") == 1
     assert scene.told == ["InferenceServiceRefused"]
+
+
+JOB_OF_CHAT = {"metadata": {"name": "stage", "namespace": PLACE}}
+ADAPTERS_WAIT = {"conditions": [{"type": "Adapters", "status": "True", "reason": "x", "message": "a is Pending"}]}
+
+
+async def test_what_rights_or_quota_refuse_is_told_beside_the_truth_and_tried_again() -> None:
+    scene = Scene(projected=False)
+    scene.server.refuse, scene.server.refusal = JOB, Forbidden(403, "Forbidden", "exceeded quota: none")
+    chat = scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0))
+    decision = Decision(create=((JOB, JOB_OF_CHAT),), status=ADAPTERS_WAIT)
+    with pytest.raises(ApplyRefusedError) as caught:
+        await scene.shell.carry_out(AIM_SERVICE, chat, decision)
+    assert isinstance(caught.value, Transient)
+    assert caught.value.largest_backoff == 60
+    (said,) = scene.server.statuses[-1]["conditions"]
+    assert said["message"] == "a is Pending; not made or changed: Job stage: 403 Forbidden: exceeded quota: none"
+
+
+async def test_a_server_that_quota_refuses_is_told_at_once_and_tried_again_soon() -> None:
+    scene = Scene(projected=True)
+    scene.server.refuse, scene.server.refusal = INFERENCE_SERVICE, Forbidden(403, "Forbidden", "exceeded quota: none")
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    with pytest.raises(ApplyRefusedError):  # for the work queue's backoff
+        await scene.passes(1)
+    served = next(c for c in scene.server.statuses[-1]["conditions"] if c["type"] == "InferenceServiceReady")
+    assert (served["reason"], served["message"]) == ("InferenceServiceRefused", "403 Forbidden: exceeded quota: none")
+    assert scene.told == ["InferenceServiceRefused"]
+
+
+async def test_a_namespace_that_is_going_is_not_written_about() -> None:
+    scene = Scene(projected=False)
+    words = "unable to create new content in namespace team because it is being terminated"
+    scene.server.refuse, scene.server.refusal = JOB, parse_error(403, json.dumps({"message": words}).encode())
+    chat = scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0))
+    with pytest.raises(NamespaceTerminating):
+        await scene.shell.carry_out(AIM_SERVICE, chat, Decision(create=((JOB, JOB_OF_CHAT),), status=ADAPTERS_WAIT))
+    assert scene.server.statuses == []
 
 
 async def test_an_object_is_deleted_once_however_many_passes_want_it_gone() -> None:

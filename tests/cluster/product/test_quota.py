@@ -1,0 +1,48 @@
+"""What a quota refuses: the status says which object and why, stays true, and all goes on when the quota is lifted."""
+
+from __future__ import annotations
+
+from tests.cluster.product.team import Team
+
+CLAIMS, JOBS, SERVERS = "persistentvolumeclaims", "count/jobs.batch", "count/inferenceservices.serving.kserve.io"
+
+
+def _refuse(team: Team, *resources: str) -> None:
+    """Let the namespace have none of these."""
+    metadata = {"name": "none", "namespace": team.namespace}
+    hard = dict.fromkeys(resources, "0")
+    team.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}})
+    counts = lambda: team.get("resourcequota", "none").get("status", {}).get("hard", {}) == hard  # noqa: E731
+    team.until("the quota to count", counts)
+
+
+def _base_says(team: Team) -> str:
+    found = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"]["type"] == "model"]
+    conditions = found[0].get("status", {}).get("conditions", []) if found else []
+    return next((c["message"] for c in conditions if c["type"] == "Ready"), "")
+
+
+def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) -> None:
+    _refuse(team, CLAIMS, JOBS, SERVERS)
+    team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+    team.until(
+        "the base to name the claim", lambda: "not made or changed: PersistentVolumeClaim tiny" in _base_says(team)
+    )
+    assert "exceeded quota: none" in _base_says(team)
+    _refuse(team, JOBS, SERVERS)
+    team.until("the base to name the Job", lambda: "not made or changed: Job tiny" in _base_says(team))
+    _refuse(team, SERVERS)
+
+    def told() -> str:
+        found = team.condition("svc", "InferenceServiceReady")
+        return found["message"] if found.get("reason") == "InferenceServiceRefused" else ""
+
+    assert "exceeded quota: none" in team.until("the service to name the server", told)
+    assert team.condition("svc", "CacheReady")["status"] == "True"
+    team.until("a to be staged meanwhile", lambda: team.entry("svc", "a").get("state") == "Downloaded")
+
+    team.delete("resourcequota", "none")
+    team.until_loaded("svc", "a")
+    team.until_running("svc")
+    assert "quota" not in str(team.status("svc"))
+    assert "quota" not in _base_says(team)
