@@ -6,6 +6,7 @@ No I/O: a status code and a body in, an exception out.
 # ruff: noqa: N818 - these read as Kubernetes spells its reasons (NotFound, Conflict), without "Error"
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,6 +60,10 @@ class ServerError(ApiError, Transient):
     """5xx, a webhook that could not be called included."""
 
     largest_backoff = _SOON
+
+
+class WebhookDown(ServerError):
+    """An admission webhook (KServe's, for one) gave no answer; `message` names it, without addresses that change."""
 
 
 class TooManyRequests(ApiError, Transient):
@@ -123,6 +128,9 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+_CALLED = re.compile(r'(failed calling webhook "[^"]*").*', re.DOTALL)
+
+
 def parse_error(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
     """Return the exception for an answer with this code and body (a Status object, or any text).
 
@@ -130,7 +138,10 @@ def parse_error(status: int, body: bytes, retry_after: str | None = None) -> Api
     Source: contract, section 7, "errors of our apply".
     """
     reason, message, details = _read_status(body)
-    error = _choose(status, reason, message)(status, reason, message, details)
+    kind = _choose(status, reason, message)
+    if kind is WebhookDown:
+        message = _CALLED.sub(r"\1: it gives no answer", message)
+    error = kind(status, reason, message, details)
     seconds = _seconds(retry_after, details)
     if seconds is not None and isinstance(error, Transient):
         error.retry_after = seconds
@@ -141,7 +152,7 @@ def _choose(status: int, reason: str, message: str) -> type[ApiError]:
     if "failed to create typed patch object" in message:
         return MalformedApply
     if "failed calling webhook" in message:
-        return ServerError
+        return WebhookDown
     if 400 <= status < 500 and "denied the request" in message:
         return Denied
     if status == 403 and "because it is being terminated" in message:

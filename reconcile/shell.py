@@ -28,6 +28,7 @@ from reconcile.conditions import told_in
 from reconcile.decision import Decision, Delete, EventNote
 from reconcile.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     Denied,
     Forbidden,
@@ -35,6 +36,7 @@ from reconcile.errors import (
     MalformedApply,
     NamespaceTerminating,
     Transient,
+    WebhookDown,
 )
 from reconcile.informer import Informer, Pass
 from reconcile.meters import JobMeter
@@ -57,16 +59,19 @@ class Recorder(Protocol):
 class ApplyRefusedError(Transient):
     """The API server refused an object of ours; the message is meant for the status.
 
-    `lasting`: for what the object says; else for a lack of rights or quota, which somebody may mend at any time.
+    `lasting`: for what the object says; else for a lack of rights or quota, or since a webhook did not answer: somebody
+    may mend that at any time.
     """
 
     largest_backoff = 60.0  # seconds
 
-    def __init__(self, kind: Kind, name: str, message: str, *, lasting: bool = True) -> None:
-        super().__init__(f"{kind.kind} {name}: {message}")
+    def __init__(self, kind: Kind, name: str, why: ApiError | str) -> None:
+        self.message = str(why)
+        super().__init__(f"{kind.kind} {name}: {self.message}")
         self.kind = kind
-        self.message = message
-        self.lasting = lasting
+        self.lasting = not isinstance(why, Transient)
+        if isinstance(why, Transient) and why.largest_backoff is not None:
+            self.largest_backoff = why.largest_backoff
 
     @property
     def words(self) -> str:
@@ -143,12 +148,10 @@ class Shell:
             for wanted_kind, wanted in objects:
                 try:
                     made = await act(wanted_kind, wanted) or made
-                except (Denied, Invalid, MalformedApply) as error:
-                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error))
                 except NamespaceTerminating:
                     raise
-                except Forbidden as error:
-                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), str(error), lasting=False)
+                except (Denied, Invalid, MalformedApply, Forbidden, WebhookDown) as error:
+                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), error)
         return made, refused
 
     def tell(self, obj: Json, event: EventNote) -> None:

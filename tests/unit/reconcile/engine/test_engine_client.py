@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from reconcile.errors import (
     Transient,
     Unauthorized,
     Unreachable,
+    WebhookDown,
     parse_error,
 )
 from tests.slow_tls import client_sockets, cut_short, slow_tls, trusting
@@ -42,7 +44,7 @@ CASES: dict[str, tuple[int, str, str, type[ApiError], type[Exception]]] = {
     "a webhook's no": (403, "Forbidden", 'admission webhook "v" denied the request: bad', Denied, Terminal),
     "a webhook's no with a code of its own": (400, "", 'admission webhook "v" denied the request: x', Denied, Terminal),
     "unknown field under apply": (500, "", "failed to create typed patch object (a/b)", MalformedApply, Terminal),
-    "webhook down": (500, "InternalError", 'failed calling webhook "v": dial', ServerError, Transient),
+    "webhook down": (500, "InternalError", 'failed calling webhook "v": dial', WebhookDown, Transient),
     "schema": (422, "Invalid", "spec.x: Required value", Invalid, Terminal),
     "lost update": (409, "Conflict", "the object has been modified", Conflict, Transient),
     "taken name": (409, "AlreadyExists", "exists", AlreadyExists, Transient),
@@ -70,6 +72,12 @@ def test_errors_say_whether_trying_again_helps(
 
 def test_an_answer_that_is_no_json_keeps_its_words() -> None:
     assert parse_error(502, b"<html>bad gateway</html>").message == "<html>bad gateway</html>"
+
+
+def test_a_webhook_that_is_down_is_named_without_what_changes_from_one_try_to_the_next() -> None:
+    said = 'Internal error occurred: failed calling webhook "v.x": failed to call webhook: read tcp 127.0.0.1:4711->…'
+    error = parse_error(500, json.dumps({"reason": "InternalError", "message": said}).encode())
+    assert error.message == 'Internal error occurred: failed calling webhook "v.x": it gives no answer'
 
 
 def test_retry_after_comes_from_header_or_details() -> None:

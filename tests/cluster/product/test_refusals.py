@@ -1,4 +1,4 @@
-"""What a quota refuses: the status says which object and why, stays true, and all goes on when the quota is lifted."""
+"""What a quota or a webhook of others refuses: the status says which object and why, stays true, and all goes on."""
 
 from __future__ import annotations
 
@@ -46,3 +46,42 @@ def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) 
     team.until_running("svc")
     assert "quota" not in str(team.status("svc"))
     assert "quota" not in _base_says(team)
+
+
+def test_a_webhook_of_others_that_is_down_is_told_and_waited_for(team: Team) -> None:
+    """KServe away: its webhook stands before each InferenceService."""
+    name = f"down-{team.namespace}"
+    hook = {
+        "name": "down.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [
+            {
+                "apiGroups": ["serving.kserve.io"],
+                "apiVersions": ["*"],
+                "operations": ["CREATE"],
+                "resources": ["inferenceservices"],
+            }
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 2,
+    }
+    kind = "ValidatingWebhookConfiguration"
+    team.apply(
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": [hook]}
+    )
+    try:
+        team.apply(team.service("svc"))
+
+        def told() -> str:
+            found = team.condition("svc", "InferenceServiceReady")
+            return found["message"] if found.get("reason") == "InferenceServiceRefused" else ""
+
+        message = team.until("the service to name the webhook", told)
+        assert message.endswith('failed calling webhook "down.example.com": it gives no answer')
+        assert team.condition("svc", "CacheReady")["status"] == "True"
+        team.until_at_rest(quiet=3)
+    finally:
+        team.cluster.kubectl("delete", kind, name)
+    team.until_running("svc")
