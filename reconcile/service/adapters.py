@@ -46,9 +46,11 @@ from reconcile.service.loading import (
     judge_loading,
     keeps_older,
     may_list,
+    recounted,
 )
 from reconcile.service.manifests import Staging, render_stage_job
 from reconcile.settings import ReconcileSettings
+from rules.rank import round_up
 from rules.resolve import ArtifactState, Unreadable
 
 __all__ = [
@@ -163,6 +165,16 @@ def reason_of(entry: Json) -> str:
     return (text(entry, "lastError") or "").partition(":")[0]
 
 
+def _way_to_serve(rank: int, *, static: bool) -> str:
+    """Say how an adapter whose files have this rank comes to be served."""
+    needed = round_up(rank)
+    if needed is None:
+        return "no engine takes a rank above 512"
+    if static:
+        return f"set spec.rank of the AIMArtifact to {rank}, and the ceiling follows"
+    return f"raise adapterRuntime.maxRank to {needed}"
+
+
 def _last_error(reason: str, message: str = "") -> str:
     return f"{reason}: {message}" if message else reason
 
@@ -211,6 +223,8 @@ class _Pass:
                 served = counted(served, seen.pods)
             elif served["state"] == "Failed" and not served.get("digest"):
                 served = _without(served, "loadedReplicas")
+            elif served["state"] == "Failed":
+                served = recounted(served, seen.pods)
             entries.append(self._observe(served, before))
             self.restless |= entries[-1] != before and ref.name not in self.calm
         for name in sorted(old.keys() - names):
@@ -363,7 +377,8 @@ class _Pass:
                 self._drop(job)
         rank, limit = integer(entry, "rank"), seen.max_rank
         if rank is not None and limit is not None and rank > limit:
-            message = f"the files have rank {rank}, the ceiling is {limit}: raise the ceiling to serve it"
+            fix = _way_to_serve(rank, static=seen.mode == "static")
+            message = f"the files have rank {rank}, the ceiling is {limit}: {fix}"
             return entry | {"state": "Failed", "lastError": _last_error(RANK_EXCEEDS, message)}
         if seen.mode == "static" and (kept := self._kept_by_old_pods(entry)) is not None:
             return kept

@@ -119,6 +119,15 @@ def counted(entry: dict[str, Any], pods: Sequence[ServerPod]) -> dict[str, Any]:
     return entry | {"loadedReplicas": listing or entry.get("loadedReplicas", 1)}
 
 
+def recounted(entry: dict[str, Any], pods: Sequence[ServerPod]) -> dict[str, Any]:
+    """Return the entry of a failed adapter with how many servers list it all the same, where that was ever counted."""
+    if not pods:
+        return _without_replicas(entry)
+    if "loadedReplicas" not in entry or any(pod.listed is None for pod in pods):
+        return entry
+    return entry | {"loadedReplicas": _listing(pods, entry["adapterPath"])}
+
+
 def _without_replicas(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "loadedReplicas"}
 

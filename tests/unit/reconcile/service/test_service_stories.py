@@ -358,6 +358,33 @@ def test_a_raised_ceiling_rolls_once_and_retries_at_once() -> None:
     assert len([event for event in life.cluster.events if "AdapterMaxRankChanged" in event]) == 1
 
 
+def test_what_new_pods_do_not_list_is_not_counted_as_loaded() -> None:
+    life = Life()
+    life.adapter("a", rank=8)
+    life.machinery.sources["hf://acme/a"].rank = 16  # the files say more than the artifact
+    life.service("dynamic", ["a"])
+    life.settle()
+    assert life.entry("a")["loadedReplicas"] == 1
+    life.edit(adapterRuntime={"maxRank": 8})
+    life.settle()
+    assert life.entry("a")["lastError"] == (
+        "AdapterRankExceedsCeiling: the files have rank 16, the ceiling is 8: raise adapterRuntime.maxRank to 16"
+    )
+    assert not life.entry("a").get("loadedReplicas")
+
+
+def test_the_rank_of_static_files_is_mended_on_the_artifact() -> None:
+    life = served("static", "a")
+    spec = life.store.objects[("AIMArtifact", "a")]["spec"]
+    life.store.edit(AIM_ARTIFACT, "a", {**spec, "rank": 8})  # the files have 16
+    life.settle()
+    assert life.status["adapterMaxRank"] == 8
+    assert life.entry("a")["lastError"].endswith("set spec.rank of the AIMArtifact to 16, and the ceiling follows")
+    life.store.edit(AIM_ARTIFACT, "a", {**spec, "rank": 16})
+    life.settle()
+    assert life.state("a") == "Loaded"
+
+
 def test_lowering_waits_for_what_is_not_known() -> None:
     life = served("dynamic", "a", adapterRuntime={"maxRank": 64})
     life.edit(adapters=["a", "missing"], adapterRuntime={"maxRank": 16})
