@@ -95,9 +95,9 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
 
     Args: `allowed`: the service may be served at all, so that things may be made for it.
     """
-    unresolved = _unresolved(seen.facts.pipeline)
-    if unresolved is not None:
-        return CacheView(unresolved, resolved=False)
+    waits = unresolved(seen.facts.pipeline)
+    if waits is not None:
+        return CacheView(waits, resolved=False)
     origin = cache_origin(seen.facts)
     if origin is None:
         if seen.facts.pipeline.kind == "profile":
@@ -116,7 +116,8 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
     return CacheView(_condition(cache, bases), cache, bases, failed=failed)
 
 
-def _unresolved(pipeline: Pipeline) -> Condition | None:
+def unresolved(pipeline: Pipeline) -> Condition | None:
+    """Return what of profile, model and template is missing, unread or not chosen; None: nothing."""
     references: tuple[Reference | None, ...] = (pipeline.profile, pipeline.model, pipeline.template)
     for reference in references:
         if isinstance(reference, Missing):

@@ -23,7 +23,7 @@ from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
 from reconcile.service.adapters import ON_DISK, AdaptersDecision, describe
-from reconcile.service.cache import CacheView, storage_problem
+from reconcile.service.cache import CacheView, storage_problem, unresolved
 from reconcile.service.inference_service import cache_mounts, render_inference_service
 from reconcile.service.live import (
     AdapterWiring,
@@ -101,6 +101,8 @@ def no_disk(seen: Observed) -> str:
     """Say why there is no adapter disk."""
     if not seen.base:
         if not seen.facts.pipeline.sources:
+            if (waits := unresolved(seen.facts.pipeline)) is not None:
+                return f"no base model is known: {waits.message}"
             return "no base model is known: neither profile, template nor model names model sources"
         return "the base model is not resolved yet"
     words = f'base artifact "{name_of(seen.base)}" has no adapter disk yet'

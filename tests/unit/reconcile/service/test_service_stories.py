@@ -373,6 +373,16 @@ def test_what_new_pods_do_not_list_is_not_counted_as_loaded() -> None:
     assert not life.entry("a").get("loadedReplicas")
 
 
+def test_a_profile_that_is_not_there_is_named_wherever_something_waits_for_it() -> None:
+    life = Life()
+    life.adapter("a")
+    life.service("dynamic", ["a"], profile={"name": "not-yet"})
+    life.settle()
+    missing = 'no AIMProfile or AIMClusterProfile "not-yet" exists yet'
+    assert life.message("Adapters") == f"no base model is known: {missing}"
+    assert life.message("CacheReady") == missing
+
+
 def test_the_rank_of_static_files_is_mended_on_the_artifact() -> None:
     life = served("static", "a")
     spec = life.store.objects[("AIMArtifact", "a")]["spec"]
