@@ -50,6 +50,19 @@ def node_selector_terms(model: str, partitioning: str | None = None) -> list[dic
     return [{"matchExpressions": term} for term in terms]
 
 
+def labels_sought(terms: Sequence[Mapping[str, Any]]) -> str:
+    """Return the labels of node selector terms in words; the partitioning, which people choose, with its value."""
+    words = (
+        " and ".join(
+            expression["key"]
+            + (f"={','.join(expression['values'])}" if expression["key"] == LABEL_PARTITIONING else "")
+            for expression in term["matchExpressions"]
+        )
+        for term in terms
+    )
+    return " or ".join(dict.fromkeys(words))
+
+
 def node_matches(labels: Mapping[str, str], terms: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a node with these labels is admitted by any of the terms (`Exists` and `In` only)."""
     return any(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api.accelerators import node_matches, node_selector_terms
+from api.accelerators import labels_sought, node_matches, node_selector_terms
 from api.errors import FieldError
 from api.names import LABEL_MANAGED_BY
 from api.view import Json, generation_of, integer, items, mapping, paused, terminating, text
@@ -55,10 +55,7 @@ class Hardware:
 
     def sought(self) -> str:
         """The labels that were looked for, in words."""
-        keys = dict.fromkeys(
-            " and ".join(expression["key"] for expression in term["matchExpressions"]) for term in self.terms
-        )
-        return " or ".join(keys)
+        return labels_sought(self.terms)
 
 
 def hardware_of(profile: Json) -> Hardware:

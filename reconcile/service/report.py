@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from api.accelerators import node_selector_terms
+from api.accelerators import labels_sought, node_selector_terms
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ANNOTATION_TAKE_OVER
 from api.view import (
@@ -31,7 +31,16 @@ from reconcile.service.cache import CacheView
 from reconcile.service.manifests import cache_kind, replicas_of
 from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan
-from reconcile.service.serving import Applied, Gate, ceiling_in_force, moving, no_disk, provisioning, rolled_out
+from reconcile.service.serving import (
+    Applied,
+    Gate,
+    ceiling_in_force,
+    moving,
+    no_disk,
+    provisioning,
+    rolled_out,
+    runs_an_old_version,
+)
 from reconcile.service.subtree import Disk
 from rules.resolve import Reference, Resolved
 
@@ -119,13 +128,13 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
     crash = _pod_trouble(seen)
     if verdict.get("status") == "True" and serving > 0:
         trouble = f"{crash[0]}: {crash[1]}" if crash else ""
-        return Condition(SERVED, "True", SERVED, _joined(note, trouble, _made_by(seen)))
+        return Condition(SERVED, "True", SERVED, _joined(note, trouble, _made_by(seen), _held(applied)))
     if serving == 0 and (crash is None or crash[0] == "Unschedulable") and (pool := _empty_pool(seen, plan)):
         return Condition(SERVED, "False", "NoMatchingNode", pool)
     if crash is not None and (serving == 0 or crash[0] != "Unschedulable"):
         return Condition(SERVED, "False", *crash)
     if verdict.get("status") == "True":
-        reason = "RollingOut" if note else "Starting"
+        reason = "RollingOut" if applied.causes or runs_an_old_version(seen) else "Starting"
         words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
         return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
     return _unready(seen, serving, note)
@@ -139,6 +148,11 @@ def _made_by(seen: Observed) -> str:
         f'"{seen.made_by}" made the InferenceService: it stays as it is, whatever the spec says, until annotation '
         f'{ANNOTATION_TAKE_OVER} is "true" (then its pods are replaced once)'
     )
+
+
+def _held(applied: Applied) -> str:
+    """Say that the server does not follow its spec, and why."""
+    return f"the server stays as it is, whatever the spec says: {applied.held}" if applied.held else ""
 
 
 def _unready(seen: Observed, serving: int, note: str) -> Condition:
@@ -164,16 +178,19 @@ _ROLLING = "a new version is being rolled out"
 
 
 def _rolling(seen: Observed, applied: Applied) -> str:
-    """Say that pods are being replaced and why, as long as they are."""
+    """Say that pods are being replaced and why, until the new ones are ready."""
     if seen.deployment is None:
         return ""  # no pods to replace
     if applied.causes:
         return f"{_ROLLING}: {', '.join(applied.causes)}"
-    if rolled_out(seen):
+    done = rolled_out(seen)
+    if done and seen.serving_replicas >= (seen.wanted_replicas or 0):
         return ""
     before = text(condition(seen.service, SERVED), "message") or ""
     start = before.find(_ROLLING)
-    return before[start:].partition(";")[0] if start >= 0 else _ROLLING
+    if start >= 0:
+        return before[start:].partition(";")[0]
+    return "" if done or not runs_an_old_version(seen) else _ROLLING
 
 
 _STARTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
@@ -216,8 +233,7 @@ def _empty_pool(seen: Observed, plan: Plan | None) -> str:
     if seen.pool_nodes != 0 or plan is None or plan.accelerator_model is None or not plan.gpus:
         return ""
     terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
-    labels = dict.fromkeys(" and ".join(expression["key"] for expression in term["matchExpressions"]) for term in terms)
-    return f"no node offers {plan.accelerator_model}: looked for the labels {' or '.join(labels)}"
+    return f"no node offers {plan.accelerator_model}: looked for the labels {labels_sought(terms)}"
 
 
 # -- Ready and phase ------------------------------------------------------------------------------------------------

@@ -81,8 +81,13 @@ def decide_gate(
     if plan is None:
         return Gate("ImageUnknown", "neither profile, model nor service names an image")
     if not seen.facts.config.readable:
-        return Gate("RuntimeConfigUnreadable", f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
+        return _unreadable(seen)
     return _adapter_gate(seen, disk, adapters) if uses_adapters(seen.service) else Gate()
+
+
+def _unreadable(seen: Observed) -> Gate:
+    """The RuntimeConfig was not read."""
+    return Gate("RuntimeConfigUnreadable", f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
 
 
 def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gate:
@@ -247,11 +252,13 @@ class Applied:
     """What this pass does about the InferenceService.
 
     `causes`: why its pods are replaced, empty when they are not. `made`: the one that is made now, if none was there.
+    `held`: what is not known, so that a running server does not follow its spec for now; empty when it does.
     """
 
     name: str | None
     causes: tuple[str, ...] = ()
     made: Json | None = None
+    held: str = ""
 
 
 def apply_inference_service(
@@ -260,7 +267,7 @@ def apply_inference_service(
     """Make or update the InferenceService and its profile ConfigMap where that is allowed now."""
     name = name_of(seen.live) or inference_service_name(name_of(seen.service), namespace_of(seen.service))
     if name is None or plan is None or not _may_apply(seen, gate, cache):
-        return Applied(name)
+        return Applied(name, held=_unknown(seen, cache))
     config_map = render_profile_config_map(seen.service, plan)
     if config_map is not None:
         draft.apply.append((CONFIG_MAP, config_map))
@@ -293,6 +300,15 @@ def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
     return not seen.made_by and not seen.other_errors and cache.resolved and seen.facts.config.readable
 
 
+def _unknown(seen: Observed, cache: CacheView) -> str:
+    """Say what a running server would have to know to follow its spec; errors are told by ConfigValid."""
+    if seen.live is None or seen.made_by or seen.other_errors:
+        return ""
+    if not cache.resolved:
+        return f"{cache.condition.reason}: {cache.condition.message}"
+    return "" if seen.facts.config.readable else _unreadable(seen).message
+
+
 def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
     pods = integer(seen.deployment, "status", "replicas") or 0
     rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
@@ -319,6 +335,15 @@ def rolled_out(seen: Observed) -> bool:
     deployment = seen.deployment
     if deployment is None or integer(deployment, "status", "observedGeneration") != generation_of(deployment):
         return False
-    replicas = integer(deployment, "status", "replicas") or 0
-    updated = integer(deployment, "status", "updatedReplicas") or 0
+    replicas, updated = _replicas_and_updated(deployment)
     return updated == replicas and deployment_follows(deployment, seen.live)
+
+
+def runs_an_old_version(seen: Observed) -> bool:
+    """Whether pods are known to run another template than the present one: a first start has none, nor has scaling."""
+    replicas, updated = _replicas_and_updated(seen.deployment)
+    return replicas > 0 and (updated != replicas or not deployment_follows(seen.deployment, seen.live))
+
+
+def _replicas_and_updated(deployment: Json | None) -> tuple[int, int]:
+    return integer(deployment, "status", "replicas") or 0, integer(deployment, "status", "updatedReplicas") or 0

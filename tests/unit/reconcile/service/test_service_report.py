@@ -10,10 +10,11 @@ import pytest
 
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.models import MODELS
+from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
 from reconcile.service.loading import ServerPod
 from tests.unit.reconcile.model.life import START
-from tests.unit.reconcile.service.scene import CLAIM, SYNCED, observe, profile, rendered
+from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, observe, profile, rendered
 
 
 def running(spec: dict[str, Any] | None = None, *world: dict[str, Any], **service: Any) -> Observed:
@@ -184,6 +185,46 @@ def test_an_empty_pool_names_the_labels() -> None:
     message = next(c["message"] for c in decide(seen).status["conditions"] if c["type"] == "Ready")
     assert "feature.node.kubernetes.io/aim-accelerator.MI300X" in message
     assert "amd.com/gpu.device-id" in message
+    part = profile(acceleratorModel="MI300X", acceleratorPartitioningMode="cpx")
+    seen = with_verdict(replace(running({}, part), deployment=deployment(0), pool_nodes=0), "False")
+    assert "amd.com/compute-memory-partition=cpx" in served_message(decide(seen))
+
+
+def served_message(decision: Decision) -> str:
+    return next(c["message"] for c in decision.status["conditions"] if c["type"] == "InferenceServiceReady")
+
+
+def test_a_first_start_and_scaling_replace_no_pod() -> None:
+    """A Deployment whose controller has not yet looked at it says nothing of a new version."""
+    for replicas in (0, 1):
+        starting = replace(running(), deployment=deployment(0, replicas, lag=True))
+        assert "new version" not in served_message(decide(with_verdict(starting, "False")))
+
+
+def test_a_roll_is_told_until_the_new_pod_is_ready() -> None:
+    """With one replica the old pod goes first: while the new one starts, the status still says why nothing serves."""
+    why = "a new version is being rolled out: env AIM_ADAPTER_MAX_RANK 32 → 64"
+    told = {"type": "InferenceServiceReady", "status": "True", "reason": "InferenceServiceReady", "message": why}
+    seen = with_verdict(running(status=SYNCED | {"conditions": [told]}), "True")
+    started = decide(replace(seen, deployment=deployment(0)))
+    assert served_message(started).startswith(why)
+    assert started.status["status"] == "Starting"
+    assert served_message(decide(replace(seen, deployment=deployment(1)))) == ""
+
+
+NO_PROFILE = 'no AIMProfile or AIMClusterProfile "gone" exists yet'
+
+
+def test_a_server_that_cannot_follow_its_spec_says_so() -> None:
+    seen = with_verdict(replace(running(), deployment=deployment(1)), "True")
+    lost = observe(
+        {"spec": {"adapterMode": "dynamic", "profile": {"name": "gone"}, "replicas": 2}, "status": SYNCED},
+    )
+    decision = decide(replace(lost, isvc=seen.isvc, deployment=seen.deployment))
+    assert rendered(decision, INFERENCE_SERVICE) == []
+    assert served_message(decision) == (
+        f"the server stays as it is, whatever the spec says: ReferenceNotFound: {NO_PROFILE}"
+    )
 
 
 def test_a_roll_says_why_as_long_as_it_lasts() -> None:
