@@ -100,8 +100,8 @@ CONDITIONS: dict[str, Meaning] = {
     ),
     "RankCeilingUnknown": Meaning(
         "status.adapters[].lastError",
-        "The RuntimeConfig that sets the rank ceiling cannot be read.",
-        "check the controller's rights (RBAC) and its log",
+        "No valid rank ceiling is known: what sets it is not valid, or the RuntimeConfig cannot be read.",
+        "mend what ConfigValid says; else check the controller's rights (RBAC) and its log",
     ),
     "RollingOut": Meaning(
         "InferenceServiceReady", "Pods are being replaced, none is ready at the moment.", "wait; the message says why"

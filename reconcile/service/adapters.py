@@ -69,7 +69,7 @@ NOT_FOUND = "AdapterArtifactNotFound"
 RANK_EXCEEDS = "AdapterRankExceedsCeiling"
 HELD = "AdapterHeldForUnload"
 RESTART_REQUIRED = "RestartRequired"
-RANK_UNKNOWN = "RankCeilingUnknown: the RuntimeConfig that sets the rank ceiling cannot be read"
+RANK_UNKNOWN = "RankCeilingUnknown: no valid rank ceiling is known: what sets it is not valid or cannot be read"
 
 
 @dataclass(frozen=True, slots=True)

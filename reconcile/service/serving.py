@@ -162,6 +162,10 @@ def _claims(names: list[str]) -> str:
 def provisioning(seen: Observed, disk: Disk) -> str:
     """Say that the service's directory is being made, and what stands in the way: with the disk, or with the Job."""
     problem = storage_problem(seen.base) or disk.problem
+    if seen.errors and not seen.may_prepare:
+        return (
+            "the service's directory on the adapter disk is created once the configuration is valid (see ConfigValid)"
+        )
     words = "the service's directory on the adapter disk is being created"
     return f"{words}: {problem}" if problem else words
 

@@ -14,7 +14,7 @@ from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
 from reconcile.service.loading import ServerPod
 from tests.unit.reconcile.model.life import START
-from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, observe, profile, rendered
+from tests.unit.reconcile.service.scene import CLAIM, SYNCED, observe, profile, rendered
 
 
 def running(spec: dict[str, Any] | None = None, *world: dict[str, Any], **service: Any) -> Observed:
@@ -312,3 +312,15 @@ def test_an_adapter_is_not_deleting_for_ever_where_its_disk_is_gone() -> None:
     for listed, stays in ((frozenset({"base", "old"}), True), (frozenset({"base"}), False)):
         decision = decide(replace(seen, pods=(ServerPod("p", START, listed),)))
         assert ("adapters" in decision.status) == stays
+
+
+def test_nothing_is_said_to_come_while_the_configuration_holds_it_up() -> None:
+    adapters = [{"name": "medical", "kind": "AIMArtifact"}]
+    held = observe({"spec": {"adapterMode": "dynamic", "adapters": adapters, "minReplicas": 4, "maxReplicas": 2}})
+    decision = decide(held)
+    assert decision.create == ()
+    message = next(c["message"] for c in decision.status["conditions"] if c["type"] == "Adapters")
+    assert message.endswith("is created once the configuration is valid (see ConfigValid)")
+    spec = {"adapterMode": "dynamic", "adapters": adapters, "adapterRuntime": {"maxRank": 7}}
+    (entry,) = decide(observe({"spec": spec, "status": SYNCED})).status["adapters"]
+    assert entry["lastError"].startswith("RankCeilingUnknown: no valid rank ceiling is known")
