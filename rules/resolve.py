@@ -361,7 +361,7 @@ def _resolve_model(world: World, service: object, namespace: str) -> Reference |
 def _resolve_template(
     world: World, service: object, namespace: str, model: Reference | None
 ) -> tuple[Reference | None, tuple[Json, ...]]:
-    """Explicit, the model's default, or the only one that fits."""
+    """Explicit, the model's default, the only one that fits, or of several the one that the service has already."""
     named = text(service, "spec", "template", "name")
     if named is None and isinstance(model, Resolved):
         named = text(model.obj, "spec", "defaultServiceTemplate")
@@ -375,10 +375,24 @@ def _resolve_template(
         for template in world.templates_by_model(namespace, model.name)
         if allowed or text(template, "spec", "type") != "unoptimized"
     )
-    if len(fitting) != 1:
+    chosen = fitting[0] if len(fitting) == 1 else _chosen_before(service, fitting)
+    if chosen is None:
         return None, fitting
-    kind = AIM_SERVICE_TEMPLATE if namespace_of(fitting[0]) else AIM_CLUSTER_SERVICE_TEMPLATE
-    return Resolved(kind, fitting[0], (kind,), namespace_of(fitting[0])), ()
+    kind = _template_kind(chosen)
+    return Resolved(kind, chosen, (kind,), namespace_of(chosen)), ()
+
+
+def _chosen_before(service: object, fitting: Iterable[Json]) -> Json | None:
+    """Return the template that the status says is used: one that comes later takes no running service its own."""
+    recorded = mapping(service, "status", "resolvedTemplate")
+    for template in fitting:
+        if (_template_kind(template).kind, name_of(template)) == (recorded.get("kind"), recorded.get("name")):
+            return template
+    return None
+
+
+def _template_kind(template: Json) -> Kind:
+    return AIM_SERVICE_TEMPLATE if namespace_of(template) else AIM_CLUSTER_SERVICE_TEMPLATE
 
 
 def _template_sources(service: object, model: Reference | None, template: Reference | None) -> Sequence[Any] | None:

@@ -165,7 +165,7 @@ def _template(seen: Snapshot) -> Link:
             "template",
             "TemplateAmbiguous",
             f"several templates fit the model: {names}",
-            "set spec.template.name to one of them",
+            "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name",
         )
     if pipeline.template is None and pipeline.image is None:
         return broken("template", "TemplateNotFound", "neither a template nor an image is found for spec.model")

@@ -46,7 +46,11 @@ CONDITIONS: dict[str, Meaning] = {
         "Something that the service names could not be read.",
         "check the controller's rights (RBAC) and its log",
     ),
-    "TemplateAmbiguous": Meaning("CacheReady", "Several templates fit the model.", "set spec.template.name"),
+    "TemplateAmbiguous": Meaning(
+        "CacheReady",
+        "Several templates fit the model.",
+        "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name",
+    ),
     "TemplateNotFound": Meaning("CacheReady", "No template fits the model.", "create an AIMServiceTemplate for it"),
     "NoModelSources": Meaning("CacheReady", "The profile names no weights to serve.", "give it aimId and modelSources"),
     "NothingToCache": Meaning("CacheReady", "The image brings its own model."),

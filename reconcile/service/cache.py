@@ -128,7 +128,8 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
     if pipeline.kind == "template" and pipeline.template is None and isinstance(pipeline.model, Resolved):
         names = ", ".join(name_of(template) for template in pipeline.fitting)
         if names:
-            message = f"several templates fit: {names}; set spec.template.name"
+            cure = "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name"
+            message = f"several templates fit: {names}; {cure}"
             return Condition(READY, "False", "TemplateAmbiguous", message)
         if not pipeline.sources:
             message = f'no template fits model "{pipeline.model.name}", and the model has no modelSources'

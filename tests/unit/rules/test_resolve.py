@@ -180,6 +180,20 @@ def test_the_only_template_that_fits_is_chosen() -> None:
     assert resolve_base(surroundings(), TEMPLATED).name == "qwen3-8b-base"
 
 
+def test_a_template_that_comes_later_takes_no_running_service_its_own() -> None:
+    other = manifest("AIMServiceTemplate", {"metadata": {"name": "other"}, "spec": {"modelName": "qwen3-8b"}})
+    shared = manifest("AIMClusterServiceTemplate", {"metadata": {"name": "shared"}, "spec": {"modelName": "qwen3-8b"}})
+    world = surroundings([other, shared])
+    for kind, name in (("AIMServiceTemplate", "other"), ("AIMClusterServiceTemplate", "shared")):
+        running = {**TEMPLATED, "status": {"resolvedTemplate": {"kind": kind, "name": name}}}
+        pipeline = resolve_pipeline(world, running)
+        assert isinstance(pipeline.template, Resolved)
+        assert (pipeline.template.kind.kind, pipeline.template.name) == (kind, name)
+        assert not pipeline.fitting
+    gone = {**TEMPLATED, "status": {"resolvedTemplate": {"kind": "AIMServiceTemplate", "name": "gone"}}}
+    assert resolve_pipeline(world, gone).template is None
+
+
 def test_of_two_templates_none_is_chosen_unless_one_is_the_default() -> None:
     other = manifest("AIMServiceTemplate", {"metadata": {"name": "other"}, "spec": {"modelName": "qwen3-8b"}})
     pipeline = resolve_pipeline(surroundings([other]), TEMPLATED)
