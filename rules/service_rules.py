@@ -1026,8 +1026,10 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
             path, "ProfileNotDeployable", "the profile has no modelSources: there is nothing to serve", 15
         )
     elif len(pipeline.fitting) > 1 and text(seen.spec, "template", "name") is None:
-        names = ", ".join(_short(text(template, "metadata", "name") or "?", 20) for template in pipeline.fitting[:2])
-        detail = f"{len(pipeline.fitting)} templates fit ({names} …): none is chosen; name one"
+        names = ", ".join(_short(text(template, "metadata", "name") or "?", 18) for template in pipeline.fitting[:2])
+        names += " …" if len(pipeline.fitting) > 2 else ""
+        cure = "name one" if seen.old is None else "set the model's default"  # a template is named at creation only
+        detail = f"{len(pipeline.fitting)} templates fit ({names}): none is chosen; {cure}"
         yield FieldWarning("spec.template.name", "TemplateNotChosen", detail, 15)
     elif seen.refs and seen.base.state == "guessed":
         detail = f"no base artifact for {_short(seen.base.model_id or '', 40)} yet; adapters are judged once it exists"

@@ -36,6 +36,11 @@ class _Cache(TypedDict, total=False):
     templateCacheRef: _Name
 
 
+class _Template(TypedDict, total=False):
+    kind: str
+    name: str
+
+
 class _Runtime(TypedDict, total=False):
     currentReplicas: _Int
 
@@ -43,6 +48,7 @@ class _Runtime(TypedDict, total=False):
 class _Status(TypedDict, total=False):
     adapterMaxRank: _Int
     cache: _Cache
+    resolvedTemplate: _Template
     runtime: _Runtime
 
 

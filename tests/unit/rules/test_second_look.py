@@ -211,3 +211,18 @@ def test_a_deferred_lowering_is_told_on_one_line() -> None:
     new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 256}}})
     (told,) = [text for text in validate(AIM_SERVICE, new, old, surroundings()).warning_texts if "waits for" in text]
     assert told.endswith("then rolls 12 pods")
+
+
+def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
+    names = ("a-template-for-latency-on-mi300x", "a-template-for-throughput-on-mi300x")
+    world = surroundings(
+        [
+            manifest("AIMServiceTemplate", {"metadata": {"name": name}, "spec": {"modelName": "qwen3-8b"}})
+            for name in names
+        ]
+    )
+    old = manifest("AIMService", {"spec": {"profile": None, "model": {"name": "qwen3-8b"}}})
+    new = merge(old, {"spec": {"replicas": 2}})
+    for before, cure in ((None, "none is chosen; name one"), (old, "none is chosen; set the model's default")):
+        (text,) = validate(AIM_SERVICE, new, before, world, request_version="v1alpha1").warning_texts
+        assert text.endswith(cure)

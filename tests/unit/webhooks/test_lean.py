@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -41,6 +41,7 @@ NOISE = {
         "adapterMaxRank": 64,
         "runtime": {"currentReplicas": 2, "minReplicas": 1},
         "cache": {"profileCacheRef": {"name": "qwen3-8b", "kind": "AIMProfileCache"}},
+        "resolvedTemplate": {"name": "qwen3-8b-latency", "kind": "AIMServiceTemplate", "scope": "Namespace"},
     },
 }
 SERVICE_RULES = [entry for entry in all_rules() if AIM_SERVICE.kind in entry.kinds]
@@ -83,6 +84,7 @@ statuses = st.fixed_dictionaries(
         "runtime": st.fixed_dictionaries({}, optional={"currentReplicas": st.integers(0, 3) | json_values}),
         "cache": st.sampled_from([{}, {"profileCacheRef": {"name": "qwen3-8b"}}, {"templateCacheRef": None}]),
         "conditions": json_values,
+        "resolvedTemplate": st.just({"kind": "AIMServiceTemplate", "name": "qwen3-8b-latency"}) | json_values,
     },
 )
 metadata = st.fixed_dictionaries(
@@ -245,4 +247,15 @@ def test_only_what_rules_read_becomes_objects() -> None:
     assert lean.new is not None
     assert set(lean.new) == {"metadata", "spec", "status"}
     assert lean.new["metadata"] == {"name": "chat", "namespace": "team-llm"}
-    assert set(lean.new["status"]) == {"adapterMaxRank", "runtime", "cache"}
+    assert set(lean.new["status"]) == {"adapterMaxRank", "runtime", "cache", "resolvedTemplate"}
+
+
+def test_the_template_of_a_running_service_is_read() -> None:
+    other = manifest("AIMServiceTemplate", {"metadata": {"name": "other"}, "spec": {"modelName": "qwen3-8b"}})
+    old = merge(NOISE, manifest("AIMService", {"spec": {"profile": None, "model": {"name": "qwen3-8b"}}}))
+    body = orjson.dumps(review(merge(old, {"spec": {"replicas": 2}}), old, version="v1alpha1"))
+    assert _same_both_ways(body, surroundings([other]))
+    read = read_lean(body)
+    assert read is not None
+    assert b"TemplateNotChosen" not in cast("bytes", _answer(read, surroundings([other])))
+    assert b"templates fit" not in cast("bytes", _answer(read, surroundings([other])))
