@@ -152,7 +152,7 @@ def _made_by(seen: Observed) -> str:
 
 def _held(applied: Applied) -> str:
     """Say that the server does not follow its spec, and why."""
-    return f"the server stays as it is, whatever the spec says: {applied.held}" if applied.held else ""
+    return f"the server stays as it is for now: {applied.held}" if applied.held else ""
 
 
 def _unready(seen: Observed, serving: int, note: str) -> Condition:

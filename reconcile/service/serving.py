@@ -24,7 +24,7 @@ from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
 from reconcile.service.adapters import ON_DISK, AdaptersDecision, describe
 from reconcile.service.cache import CacheView, storage_problem, unresolved
-from reconcile.service.inference_service import cache_mounts, render_inference_service
+from reconcile.service.inference_service import CACHE_ROOT, cache_mounts, render_inference_service
 from reconcile.service.live import (
     AdapterWiring,
     CacheMount,
@@ -272,6 +272,8 @@ def apply_inference_service(
     name = name_of(seen.live) or inference_service_name(name_of(seen.service), namespace_of(seen.service))
     if name is None or plan is None or not _may_apply(seen, gate, cache):
         return Applied(name, held=_unknown(seen, cache))
+    if seen.live is not None and not _has_its_model(plan, bindings):
+        return Applied(name, held=_awaited_model(plan, cache))
     config_map = render_profile_config_map(seen.service, plan)
     if config_map is not None:
         draft.apply.append((CONFIG_MAP, config_map))
@@ -302,6 +304,21 @@ def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
     if seen.live is None:
         return gate.open
     return not seen.made_by and not seen.other_errors and cache.resolved and seen.facts.config.readable
+
+
+def _has_its_model(plan: Plan, bindings: Bindings) -> bool:
+    """Whether what is mounted holds the model that the server would be told to serve.
+
+    A service that was given another model keeps its server as it is until the other model, and what its adapters need,
+    is there: told to serve what is not mounted, it would not start.
+    """
+    path = f"{CACHE_ROOT}/{plan.model_id}"
+    return plan.model_id is None or not bindings.caches or any(mount.path == path for mount in bindings.caches)
+
+
+def _awaited_model(plan: Plan, cache: CacheView) -> str:
+    why = "its adapters are not ready (see Adapters)" if cache.condition.true else cache.condition.message
+    return f"model {plan.model_id} takes over when it is ready: {why}"
 
 
 def _unknown(seen: Observed, cache: CacheView) -> str:

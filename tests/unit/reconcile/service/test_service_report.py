@@ -222,9 +222,7 @@ def test_a_server_that_cannot_follow_its_spec_says_so() -> None:
     )
     decision = decide(replace(lost, isvc=seen.isvc, deployment=seen.deployment))
     assert rendered(decision, INFERENCE_SERVICE) == []
-    assert served_message(decision) == (
-        f"the server stays as it is, whatever the spec says: ReferenceNotFound: {NO_PROFILE}"
-    )
+    assert served_message(decision) == (f"the server stays as it is for now: ReferenceNotFound: {NO_PROFILE}")
 
 
 def test_a_roll_says_why_as_long_as_it_lasts() -> None:

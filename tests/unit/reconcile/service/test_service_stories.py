@@ -190,6 +190,53 @@ def test_a_base_that_was_deleted_gets_its_successor_and_the_pods_keep_the_old_un
     assert not [claim for claim in life.store.all(PERSISTENT_VOLUME_CLAIM) if "deletionTimestamp" in claim["metadata"]]
 
 
+def other_model(life: Life) -> None:
+    """Give the service a profile of another model."""
+    plain = next(obj for obj in life.store.all(AIM_CLUSTER_PROFILE))["spec"]
+    source = {"modelId": "Acme/other", "sourceUri": "hf://Acme/other", "size": "1Gi"}
+    spec = dict(plain) | {"aimId": "Acme/other", "modelId": "Acme/other", "modelSources": [source]}
+    life.make(AIM_CLUSTER_PROFILE, {"metadata": {"name": "other"}, "spec": spec})
+    life.edit(profile={"name": "other"})
+
+
+@pytest.mark.parametrize("adapters", [(), ("a",)])
+def test_another_model_takes_over_in_one_roll_when_it_is_there(adapters: tuple[str, ...]) -> None:
+    """A server that is told to serve what is not mounted does not start, however long the download takes."""
+    life = served("dynamic", *adapters)
+    if adapters:
+        fits = dict(life.store.objects[("AIMArtifact", "a")]["spec"]) | {
+            "compatibleWith": ["Qwen/Qwen3-8B", "Acme/other"]
+        }
+        life.store.edit(AIM_ARTIFACT, "a", fits)
+        life.settle()
+    old, pods = life.isvc, pods_of(life)
+    other_model(life)
+    life.passes()
+    assert life.condition("CacheReady")[0] == "False"
+    assert (life.isvc, pods_of(life), life.condition("Ready")) == (old, pods, ("True", "Serving"))
+    assert "the server stays as it is for now: model Acme/other takes over when it is ready" in life.message(
+        "InferenceServiceReady"
+    )
+    life.settle()
+    assert [mount.path for mount in live_cache_mounts(life.isvc)] == ["/workspace/cache/Acme/other"]
+    assert sum("PredictorChanged" in event for event in life.cluster.events) == 1
+    assert (life.status["status"], life.message("InferenceServiceReady")) == ("Running", "")
+
+
+def test_adapters_that_do_not_fit_another_model_leave_the_server_as_it_is() -> None:
+    life = served("dynamic", "a")
+    old, pods = life.isvc, pods_of(life)
+    other_model(life)
+    life.settle()
+    assert (life.isvc, pods_of(life)) == (old, pods)
+    assert (life.status["status"], life.condition("Ready")) == ("Degraded", ("True", "Serving"))
+    assert "its adapters are not ready (see Adapters)" in life.message("InferenceServiceReady")
+    life.edit(adapters=[])
+    life.settle()
+    assert [mount.path for mount in live_cache_mounts(life.isvc)] == ["/workspace/cache/Acme/other"]
+    assert life.status["status"] == "Running"
+
+
 def lose_base(life: Life) -> None:
     base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
     life.store.delete(AIM_ARTIFACT, name_of(base))
