@@ -119,5 +119,12 @@ _LONGEST_SHOWN_VALUE = 120
 
 
 def _printable(value: object) -> str:
-    text = str(value).encode("unicode_escape").decode("ascii") if isinstance(value, str) else str(value)
+    """Return a value as the API server shows it: letters of any script as they are, what cannot be seen escaped."""
+    text = str(value)[: _LONGEST_SHOWN_VALUE + 1]
+    if isinstance(value, str) and (not text.isprintable() or "\\" in text):
+        text = "".join(_escaped(char) for char in text)
     return text if len(text) <= _LONGEST_SHOWN_VALUE else f"{text[: _LONGEST_SHOWN_VALUE - 1]}…"
+
+
+def _escaped(char: str) -> str:
+    return char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode("ascii")

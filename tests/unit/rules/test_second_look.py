@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.crds import SERVICE_V1ALPHA1_DEPRECATION
+from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
 from api.source_uri import SourceUriError, parse_source_uri
 from rules.examples import manifest, merge, surroundings
@@ -226,3 +227,19 @@ def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
     for before, cure in ((None, "none is chosen; name one"), (old, "none is chosen; set the model's default")):
         (text,) = validate(AIM_SERVICE, new, before, world, request_version="v1alpha1").warning_texts
         assert text.endswith(cure)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("größe-ключ-模型", "größe-ключ-模型"),
+        ("a\nb", "a\\nb"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\\b", "a\\\\b"),
+        ("\ud800", "\\ud800"),
+        ("x" * 200, "x" * 119 + "…"),
+        (48, "48"),
+    ],
+)
+def test_values_are_shown_in_their_own_script_and_what_cannot_be_seen_is_escaped(value: object, shown: str) -> None:
+    assert FieldError("spec.a", "Reason", Cause.INVALID, "no", value).message == f'Invalid value: "{shown}": no'
