@@ -219,7 +219,11 @@ class Outside:
     async def _once(self, obj: Json, act: Callable[[Json], Awaitable[None]]) -> None:
         if uid_of(obj) not in self._seen:
             self._seen.add(uid_of(obj))
-            await act(obj)
+            try:
+                await act(obj)
+            except BaseException:
+                self._seen.discard(uid_of(obj))  # the next list shows it again
+                raise
 
     async def _note(self, job: Json) -> None:
         self._keys[uid_of(job)] = mapping(job, "metadata", "annotations")
