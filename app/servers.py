@@ -117,6 +117,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._arriving = True  # a request, or the first one, is not here as a whole
         self._offered: bytearray | None = None  # the body so far of a request that may be answered at once
+        self._waits = False  # it is here as a whole, and answered in this turn of the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the clock running: a client that says nothing is slow too."""
@@ -147,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._offered is not None:
+        if self._offered is not None and not self._waits:
             self._begin(None)
         if self._arriving and self._patience is None:
             self._start_patience()
@@ -157,7 +158,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._turn_away("head")
 
     def on_message_begin(self) -> None:
-        """A request begins, maybe in the same breath as the end of another."""
+        """A request begins, maybe in the same breath as the end of another, which is answered first."""
+        if self._waits:
+            self.outbox.flush()
         super().on_message_begin()
         self._idle_between, self._arriving = False, True
 
@@ -203,16 +206,28 @@ class BoundedProtocol(HttpToolsProtocol):
         """The request is here; from now on it is our time."""
         self._stop_patience()
         self._arriving = False
-        if self._offered is not None and self.at_once is not None:
-            answer = self.at_once.answer_now(self.url, self._offered)
-            if isinstance(answer, bytes):
-                self._offered = None
-                whole = _whole_answer(self.server_state.default_headers, answer)
-                self.outbox.send(self.loop, self.transport, whole)
-                self.on_response_complete()
-                return
+        if self._offered is None:
+            super().on_message_complete()
+        else:
+            self._waits = True
+            self.outbox.ask(self.loop, self)
+
+    def answer(self) -> bytes | None:
+        """Answer what is here as a whole at once; None if that begins the usual way, or nobody is there any more."""
+        self._waits = False
+        if self._offered is None or self.at_once is None or self.transport.is_closing():
+            return None
+        answer = self.at_once.answer_now(self.url, self._offered)
+        if isinstance(answer, bytes):
+            self._offered = None
+            self.on_response_complete()
+            return _whole_answer(self.server_state.default_headers, answer)
+        try:
             self._begin(answer)
-        super().on_message_complete()
+            super().on_message_complete()
+        except Exception:  # a target that is none: in the parser's own time uvicorn answers so
+            self.send_400_response("Invalid HTTP request received.")
+        return None
 
     def on_response_complete(self) -> None:
         """Idle until the next request begins, unless it is here already.

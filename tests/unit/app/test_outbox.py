@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import uvloop
@@ -13,11 +14,24 @@ from tests.unit.app.test_app_servers import AtOnceApp, answers, certificate, exc
 
 
 class Caller:
-    """The other end of a connection, as far as an outbox knows it."""
+    """A connection with requests, as far as an outbox knows it."""
 
     def __init__(self) -> None:
+        self.asked: list[bytes] = []
         self.told: list[bytes] = []
         self.gone = False
+        self.goes_the_usual_way = False
+
+    def answer(self) -> bytes | None:
+        return None if self.goes_the_usual_way else self.asked.pop(0)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self)
+
+    @transport.setter
+    def transport(self, _: asyncio.Transport) -> None:
+        raise AssertionError("nobody changes a transport")
 
     def write(self, data: bytes) -> None:
         self.told.append(data)
@@ -25,75 +39,72 @@ class Caller:
     def is_closing(self) -> bool:
         return self.gone
 
-    @property
-    def transport(self) -> asyncio.Transport:
-        return cast(asyncio.Transport, self)
-
 
 class Turns:
-    """A loop whose clock stands still until its turn ends."""
+    """An outbox on a loop whose clock stands still until its turn ends."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.soon: list[object] = []
+        self.soon: list[Callable[[], None]] = []
+        self.outbox = Outbox()
 
     def time(self) -> float:
         return self.now
 
-    def call_soon(self, callback: object) -> None:
+    def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
+
+    def ask(self, caller: Caller, what: bytes) -> None:
+        caller.asked.append(what)
+        self.outbox.ask(cast(asyncio.AbstractEventLoop, self), caller)
 
     def end(self) -> None:
         self.now += 0.001
         soon, self.soon = self.soon, []
         for callback in soon:
-            callback()  # type: ignore[operator] # what `call_soon` took
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return cast(asyncio.AbstractEventLoop, self)
+            callback()
 
 
-def test_the_first_of_a_turn_is_written_at_once_and_the_others_with_its_end() -> None:
-    outbox, turns, callers = Outbox(), Turns(), [Caller() for _ in range(4)]
+def test_the_first_of_a_turn_is_answered_at_once_and_the_others_with_its_end() -> None:
+    turns, callers = Turns(), [Caller() for _ in range(4)]
     for caller in callers:
-        outbox.send(turns.loop, caller.transport, b"answer")
-    assert [caller.told for caller in callers] == [[b"answer"], [], [], []]
+        turns.ask(caller, b"it")
+    assert [caller.told for caller in callers] == [[b"it"], [], [], []]
     turns.end()
-    assert [caller.told for caller in callers] == [[b"answer"]] * 4
+    assert [caller.told for caller in callers] == [[b"it"]] * 4
     for _ in range(3):  # each alone in its turn
-        outbox.send(turns.loop, callers[0].transport, b"again")
+        turns.ask(callers[0], b"again")
         assert callers[0].told[-1] == b"again"
         assert turns.soon == []
         turns.end()
 
 
 def test_few_wait_for_each_other() -> None:
-    outbox, turns, caller = Outbox(), Turns(), Caller()
+    turns, caller = Turns(), Caller()
     for number in range(MOST_TOGETHER):
-        outbox.send(turns.loop, caller.transport, b"%d" % number)
+        turns.ask(caller, b"%d" % number)
     assert caller.told == [b"0"]
-    outbox.send(turns.loop, caller.transport, b"last")
+    turns.ask(caller, b"last")
     assert caller.told == [b"%d" % number for number in range(MOST_TOGETHER)] + [b"last"]
 
 
 def test_what_waits_is_not_overtaken_where_the_clock_moves_first() -> None:
-    outbox, turns, caller = Outbox(), Turns(), Caller()
-    outbox.send(turns.loop, caller.transport, b"1")
-    outbox.send(turns.loop, caller.transport, b"2")
+    turns, caller = Turns(), Caller()
+    turns.ask(caller, b"1")
+    turns.ask(caller, b"2")
     turns.now += 0.001
-    outbox.send(turns.loop, caller.transport, b"3")
+    turns.ask(caller, b"3")
     turns.end()
     assert caller.told == [b"1", b"2", b"3"]
 
 
-def test_who_has_gone_gets_nothing_and_harms_nobody() -> None:
-    outbox, turns, first, gone, last = Outbox(), Turns(), Caller(), Caller(), Caller()
-    for caller in (first, gone, last):
-        outbox.send(turns.loop, caller.transport, b"answer")
-    gone.gone = True
+def test_who_has_gone_or_goes_another_way_harms_nobody() -> None:
+    turns, first, gone, usual, last = Turns(), Caller(), Caller(), Caller(), Caller()
+    for caller in (first, gone, usual, last):
+        turns.ask(caller, b"it")
+    gone.gone = usual.goes_the_usual_way = True
     turns.end()
-    assert [caller.told for caller in (first, gone, last)] == [[b"answer"], [], [b"answer"]]
+    assert [caller.told for caller in (first, gone, usual, last)] == [[b"it"], [], [], [b"it"]]
 
 
 def on_uvloop(story: object) -> None:
@@ -140,6 +151,29 @@ def test_answers_come_before_the_end_of_their_connection() -> None:
             assert said.index(b"\r\nthree") < said.index(b" 400 ")
             said = await told(server, three, half_closed=True)
             assert [said.count(word) for word in (b"\r\none", b"\r\ntwo", b"\r\nthree")] == [1] * 3
+
+    on_uvloop(story())
+
+
+def test_the_usual_way_keeps_the_order_and_a_target_that_is_none_is_a_400() -> None:
+    class Picky(AtOnceApp):
+        """Only the root is answered at once."""
+
+        def answer_now(self, target: bytes, body: bytearray) -> bytes | object | None:
+            return super().answer_now(target, body) if target == b"/" else None
+
+    async def story() -> None:
+        async with running(Picky(), Bounds()) as server:
+            reader, writer = await open_to(server)
+            writer.write(post(b"one") + post(b"two") + post(b"later") + post(b"three") + post(b"four"))
+            assert await answers(reader, 5) == [b"one", b"two", b"later", b"three", b"four"]
+            writer.close()
+            for before in (b"", post(b"one"), post(b"one") + post(b"two")):
+                reader, writer = await open_to(server)
+                writer.write(before + post(b"bad").replace(b"POST / ", b"POST http://a:99999999/ "))
+                said = await asyncio.wait_for(reader.read(), 5)
+                assert (said.count(b" 200 "), said.count(b" 400 ")) == (before.count(b"POST"), 1)
+                writer.close()
 
     on_uvloop(story())
 
