@@ -43,8 +43,10 @@ from reconcile.service.serving import (
 )
 from reconcile.service.subtree import Disk
 from rules.resolve import Reference, Resolved
+from rules.suggest import fit_names
 
 SERVED = "InferenceServiceReady"
+_ROOM_FOR_NAMES = 120  # characters
 _FAILED_TO_SERVE = frozenset(
     {
         "CrashLoopBackOff",
@@ -84,13 +86,24 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
         return Condition("Adapters", "False", "ParentLacksAdapterDisk", _joined(no_disk(seen), kept))
     if not disk.ready:
         return Condition("Adapters", "False", "AdapterSubtreeProvisioning", _joined(provisioning(seen, disk), kept))
-    words = [describe(adapters.entries), kept]
+    words = [describe(adapters.entries), _deferred(seen), kept]
     if not disk.synced:
         words.append("the directory on the disk is being brought to the declared set")
         words.append(disk.problem)
     message = "; ".join(word for word in words if word)
     reason = "AdaptersStaged" if adapters.all_on_disk else "AdaptersStaging"
     return Condition("Adapters", "True", reason, message)
+
+
+def _deferred(seen: Observed) -> str:
+    """Say that a lower ceiling waits (contract, section 5), empty where none does."""
+    ceiling = seen.ceiling
+    if not ceiling.deferred:
+        return ""
+    waiting = fit_names(ceiling.unresolved, _ROOM_FOR_NAMES)
+    return (
+        f"the rank ceiling stays {ceiling.value} and becomes {ceiling.asked.value} once the rank of {waiting} is known"
+    )
 
 
 # -- InferenceServiceReady ------------------------------------------------------------------------------------------

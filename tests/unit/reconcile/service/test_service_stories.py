@@ -447,9 +447,12 @@ def test_lowering_waits_for_what_is_not_known() -> None:
     life.edit(adapters=["a", "missing"], adapterRuntime={"maxRank": 16})
     life.settle()
     assert life.status["adapterMaxRank"] == 64
+    told = "the rank ceiling stays 64 and becomes 16 once the rank of missing is known"
+    assert told in life.message("Adapters")
     life.adapter("missing")
     life.settle()
     assert life.status["adapterMaxRank"] == 16
+    assert "ceiling" not in life.message("Adapters")
     wiring = live_wiring(life.isvc)
     assert wiring is not None
     assert wiring.max_rank == 16
