@@ -141,7 +141,7 @@ def test_each_service_version_reads_the_other(kubectl: Kubectl) -> None:
     old, new = full(AIM_SERVICE_V1ALPHA1, "written-old"), full(AIM_SERVICE, "written-new")
     done = kubectl("apply", "--validate=strict", "-f", "-", stdin=old)
     assert done.returncode == 0
-    assert "AIMService is deprecated; write aim.eai.amd.com/v1alpha2" in done.stderr
+    assert "AIMService v1alpha1 is deprecated; write aim.eai.amd.com/v1alpha2" in done.stderr
     kubectl.apply(new)
     for name in ("written-old", "written-new"):
         seen = [kubectl.get(_resource(version), name) for version in (AIM_SERVICE_V1ALPHA1, AIM_SERVICE)]

@@ -234,11 +234,21 @@ def check(team: Team, *objects: Json, code: int = 0) -> Json:
     return found
 
 
+def all_but_the_base(team: Team) -> dict[str, str]:
+    """Return the versions of everything but the base artifact, whose status tells of sweeps whenever they come."""
+    models = {a["metadata"]["name"] for a in team.cluster.items("aimartifacts", team.namespace) if is_base(a)}
+    return {name: version for name, version in team.versions().items() if name.partition("/")[2] not in models}
+
+
+def is_base(artifact: Json) -> bool:
+    return bool(artifact["spec"]["type"] == "model")
+
+
 def test_check_tells_the_blast_radius_and_changes_nothing(team: Team) -> None:
     team.put("sql")
     team.apply(team.adapter("sql"), team.service("chat", ["sql"]))
     team.until_loaded("chat", "sql")
-    before = team.versions()
+    before = all_but_the_base(team)
 
     config = team._object("v1alpha1", "AIMRuntimeConfig", "default", {"adapterRuntime": {"maxRank": 64}})
     report = check(team, config)
@@ -261,7 +271,7 @@ def test_check_tells_the_blast_radius_and_changes_nothing(team: Team) -> None:
     env = check(team, team.service("chat", ["sql"], env=[{"name": "A", "value": "secret-word"}]))
     assert env["services"][0]["changes"] == ["env A is new"]
     assert "secret-word" not in json.dumps(env)
-    assert team.versions() == before
+    assert all_but_the_base(team) == before
 
 
 def test_check_shows_what_the_cluster_refuses_with_its_place(team: Team) -> None:
