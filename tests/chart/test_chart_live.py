@@ -97,7 +97,14 @@ def worked(plane: Plane) -> list[Json]:
         change = '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'
         plane.kubectl("patch", kind, RELEASE, "--type=json", "-p", change)
         plane.wait(lambda kind=kind: "caBundle" in str(plane.get(kind, RELEASE)), "it is healed")  # type: ignore[misc]
+    plane.wait(lambda: any("-reaper-" in name for name in jobs_made(read_audit(plane))), "the disk is swept", PATIENCE)
     return [event for event in read_audit(plane) if event["user"]["username"] == ACCOUNT]
+
+
+def jobs_made(events: list[Json]) -> list[str]:
+    """Return the names of the Jobs that were created."""
+    made = [event["objectRef"] for event in events if event["verb"] == "create" and event.get("objectRef")]
+    return [reference.get("name", "") for reference in made if reference["resource"] == "jobs"]
 
 
 def artifact(name: str, **spec: object) -> Json:
@@ -202,11 +209,7 @@ def granted(plane: Plane) -> list[tuple[str, Json]]:
 
 def test_every_pod_passes_the_restricted_level(plane: Plane, worked: list[Json]) -> None:
     """Jobs of every role and a model server came to be in a namespace that enforces it; a looser pod does not."""
-    jobs = [
-        event["objectRef"]["name"]
-        for event in worked
-        if event["verb"] == "create" and (event.get("objectRef") or {}).get("resource") == "jobs"
-    ]
+    jobs = jobs_made(worked)
     for role in ("fetch", "sync", "stage", "reaper"):
         assert any(f"-{role}-" in name for name in jobs), f"no {role} in {jobs}"
     assert predictors(plane)
