@@ -41,7 +41,7 @@ _FIRST_TAG_WITH_ADAPTERS = (0, 13)
 
 
 def possible_name(name: str) -> bool:
-    """Whether an object of that name can ever be created."""
+    """Whether an object of that name can ever be created, but for its length."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from api.errors import Cause, FieldError
 from api.kinds import Kind
+from rules.shared import possible_name
 from rules.suggest import did_you_mean, quoted
 
 Schema = Mapping[str, Any]
 
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _TYPES = {"object": Mapping, "array": list, "string": str, "boolean": bool}
 _SHOWN_FIELDS = 12
 
@@ -58,7 +58,7 @@ def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
         yield _required("metadata.name")
     elif name is not None and not isinstance(name, str):
         yield _wrong_type("metadata.name", name, "string")
-    elif name is not None and (not _NAME.fullmatch(name) or len(name) > 253):
+    elif name is not None and (not possible_name(name) or len(name) > 253):
         detail = (
             "a name has at most 253 lower-case letters, digits, '-' and '.', and begins and ends with none of these"
         )

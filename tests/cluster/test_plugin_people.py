@@ -236,12 +236,8 @@ def check(team: Team, *objects: Json, code: int = 0) -> Json:
 
 def all_but_the_base(team: Team) -> dict[str, str]:
     """Return the versions of everything but the base artifact, whose status tells of sweeps whenever they come."""
-    models = {a["metadata"]["name"] for a in team.cluster.items("aimartifacts", team.namespace) if is_base(a)}
+    models = {base["metadata"]["name"] for base in team.base_models()}
     return {name: version for name, version in team.versions().items() if name.partition("/")[2] not in models}
-
-
-def is_base(artifact: Json) -> bool:
-    return bool(artifact["spec"]["type"] == "model")
 
 
 def test_check_tells_the_blast_radius_and_changes_nothing(team: Team) -> None:

@@ -201,6 +201,10 @@ class Team:
         found: Json = self.until(f"{adapter} to fail with {reason}", failed)
         return found
 
+    def base_models(self) -> list[Json]:
+        """Return the artifacts of base models, which caches make."""
+        return [a for a in self.cluster.items("aimartifacts", self.namespace) if a["spec"]["type"] == "model"]
+
     def versions(self) -> dict[str, str]:
         """Return the resource versions of everything that the reconciler writes in this namespace."""
         kinds = "aimservices aimartifacts aimprofilecaches aimtemplatecaches inferenceservices configmaps pvc jobs"
