@@ -63,11 +63,16 @@ def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(t
     team.until_loaded("svc", "a", "b")
     old_disk = team.status("svc")["adapterDiskPersistentVolumeClaim"]
     shutil.rmtree(Path(team.cluster.info["hub"]["root"]) / team.namespace / "b")
-    (base,) = (a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"]["type"] == "model")
+    (base,) = team.base_models()
     team.delete("aimartifact", base["metadata"]["name"])
     team.until_failed("svc", "b", "SourceRepositoryNotFound")
     assert team.condition("svc", "Ready")["status"] == "True"
 
+    def going() -> bool:
+        claims = {claim["metadata"]["name"]: claim["metadata"] for claim in team.cluster.items("pvc", team.namespace)}
+        return "deletionTimestamp" in claims.get(old_disk, {"deletionTimestamp": "gone"})
+
+    team.until("the old claim to go with its base: a young cluster's collector comes late", going)
     team.cluster.kubectl("delete", "pods", "-n", team.namespace, "-l", "component=predictor", "--wait=false")
 
     def told() -> bool:
@@ -76,7 +81,7 @@ def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(t
         return f"{gone}; for b, mend what lastError says or create the service anew without it" in message
 
     team.until("the status to say that no pod can start", told)
-    assert team.condition("svc", "Ready")["status"] == "False"
+    team.until("Ready to follow", lambda: team.condition("svc", "Ready")["status"] == "False")
     assert "Loaded" not in {entry["state"] for entry in team.status("svc")["adapters"]}
     team.put("b")  # the retry comes by itself
     team.until_loaded("svc", "a", "b")

@@ -12,12 +12,16 @@ def _refuse(team: Team, *resources: str) -> None:
     metadata = {"name": "none", "namespace": team.namespace}
     hard = dict.fromkeys(resources, "0")
     team.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}})
-    counts = lambda: team.get("resourcequota", "none").get("status", {}).get("hard", {}) == hard  # noqa: E731
+
+    def counts() -> bool:
+        status = team.get("resourcequota", "none").get("status", {})
+        return status.get("hard", {}) == hard and status.get("used", {}).keys() == hard.keys()
+
     team.until("the quota to count", counts)
 
 
 def _base_says(team: Team) -> str:
-    found = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"]["type"] == "model"]
+    found = team.base_models()
     conditions = found[0].get("status", {}).get("conditions", []) if found else []
     return next((c["message"] for c in conditions if c["type"] == "Ready"), "")
 
