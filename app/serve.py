@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import secrets
@@ -18,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 from app.health import Check, Handshake, flag_check, health_app
+from app.memory import tend_memory
 from app.metrics_auth import TokenGate, guard_by_token
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from app.settings import Settings
@@ -40,11 +40,6 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
 _HEALTH_BOUNDS = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
 _QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
 _DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
-GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
-_FREEZE_SECONDS = 0.2  # while caches are filled
-_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came
-_LOOK_SECONDS = 0.25
-_MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
 
 
 class Stop:
@@ -211,43 +206,13 @@ class _Process:
             asyncio.create_task(self._engine.run_informers(), name="informers"),
             asyncio.create_task(self._watchdog.run(), name="watchdog"),
             asyncio.create_task(self._recorder.run(), name="events"),
+            asyncio.create_task(tend_memory(self._engine.informers), name="memory"),
             *(asyncio.ensure_future(job()) for job in self._wiring.jobs),
         ]
-        jobs.append(asyncio.create_task(self._keep_collector_off_caches(), name="collector"))
         if self._lease is not None:
             self._electing = asyncio.create_task(self._lease.run(), name="lease")
             jobs.append(self._electing)
         return jobs
-
-    async def _keep_collector_off_caches(self) -> None:
-        """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
-
-        Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
-        none, nor has a request (an answer that is an error leaves ten objects). Thresholds do not bound a walk: what
-        replaces as much as it adds is never counted.
-        """
-        before = gc.get_threshold()
-        gc.set_threshold(*GC_THRESHOLDS)
-        try:
-            await self._freeze_again_and_again()
-        finally:
-            gc.unfreeze()
-            gc.set_threshold(*before)
-
-    async def _freeze_again_and_again(self) -> None:
-        informers = self._engine.informers
-        while not all(informer.settled.is_set() for informer in informers):
-            gc.freeze()
-            await asyncio.sleep(_FREEZE_SECONDS)
-        log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
-        while True:
-            gc.freeze()
-            known = sum(informer.changes for informer in informers)
-            for _ in range(int(_REFREEZE_SECONDS / _LOOK_SECONDS)):
-                await asyncio.sleep(_LOOK_SECONDS)
-                if sum(informer.changes for informer in informers) - known >= _MANY_CHANGES:
-                    break
-            gc.collect()  # walks over what is younger than the last freeze only: the later, the longer
 
     def _checks(self) -> list[Check]:
         """Return what readiness looks at, vital things first."""

@@ -22,7 +22,8 @@ import uvloop
 
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json, name_of, namespace_of
-from app.serve import GC_THRESHOLDS
+from app.hugepages import use_huge_pages
+from app.memory import rare_collections
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from bench.admission import corpus
 from reconcile.cache import Key
@@ -221,9 +222,10 @@ def main() -> None:
         app = create_app(world, None if arguments.no_confirm else CacheReader(world))
         if arguments.mode == "resync":
             beside = partial(resync, informers, world)
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    uvloop.run(serve(app, arguments.port, arguments.certs, beside))
+    with rare_collections():  # as app/memory.py does once caches are filled
+        gc.freeze()
+        use_huge_pages()
+        uvloop.run(serve(app, arguments.port, arguments.certs, beside))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""Keeps cached objects where they hinder nobody: out of the garbage collector's sight, and on huge pages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Iterator, Sequence
+
+from app.hugepages import use_huge_pages
+from reconcile.informer import Informer
+
+log = logging.getLogger(__name__)
+
+_GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
+_FREEZE_SECONDS = 0.2  # while caches are filled
+_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came
+_LOOK_SECONDS = 0.25
+_MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
+_MOVE_SECONDS = 60.0  # between two looks for memory to put onto huge pages
+_FIRST_MOVE_SECONDS = 3.0  # after caches are filled: the first passes go before
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let the garbage collector look rarely while a block runs, and at nothing that `gc.freeze` was told of."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+async def tend_memory(informers: Sequence[Informer]) -> None:
+    """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
+
+    Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
+    none, nor has a request (an answer that is an error leaves ten objects). Thresholds do not bound a walk: what
+    replaces as much as it adds is never counted. Runs until cancelled.
+    """
+    with rare_collections():
+        while not all(informer.settled.is_set() for informer in informers):
+            gc.freeze()
+            await asyncio.sleep(_FREEZE_SECONDS)
+        log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
+        await asyncio.gather(_freeze_again_and_again(informers), _move_again_and_again(informers))
+
+
+async def _freeze_again_and_again(informers: Sequence[Informer]) -> None:
+    while True:
+        gc.freeze()
+        known = _changes(informers)
+        for _ in range(int(_REFREEZE_SECONDS / _LOOK_SECONDS)):
+            await asyncio.sleep(_LOOK_SECONDS)
+            if _changes(informers) - known >= _MANY_CHANGES:
+                break
+        gc.collect()  # walks over what is younger than the last freeze only: the later, the longer
+
+
+async def _move_again_and_again(informers: Sequence[Informer]) -> None:
+    await asyncio.sleep(_FIRST_MOVE_SECONDS)
+    known = -1
+    while True:
+        if (changes := _changes(informers)) != known:
+            known = changes
+            moved = await asyncio.to_thread(use_huge_pages)
+            log.debug("memory lies on huge pages", extra={"bytes": moved})
+        await asyncio.sleep(_MOVE_SECONDS)
+
+
+def _changes(informers: Sequence[Informer]) -> int:
+    return sum(informer.changes for informer in informers)
