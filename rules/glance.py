@@ -15,7 +15,7 @@ from api.view import ADAPTER_MODES, Json, adapter_path, spec_of, text
 from rules.adapters import is_fine
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, usable_env_entry
 from rules.registry import Basis, fields_spoken_of
-from rules.resolve import Resolved
+from rules.resolve import Missing, Resolved
 from rules.seen import Seen, ServiceSeen
 from rules.shared import image_too_old
 
@@ -134,22 +134,28 @@ _PLAIN: Mapping[str, Callable[[Json], bool]] = {
 
 
 def _in_world(seen: ServiceSeen) -> Fields | None:
-    """`adapters` if one of them is not as it should be; None if anything else is not."""
+    """What leads nowhere yet, and `adapters` if one of them is not as it should be; None if anything else is not."""
     spec, pipeline = seen.spec, seen.pipeline
-    if not pipeline.sources or _misses_config(seen) or not _leads_somewhere(seen):
+    if _misses_config(seen):
         return None
+    found = _NOTHING
+    if not pipeline.sources or not _leads_somewhere(seen):
+        if not _names_a_missing_model(seen):
+            return None
+        found = _REFERENCES
     adapters = spec.get("adapters") or ()
     if not adapters and not seen.dynamic:
-        return _NOTHING
+        return found
     if pipeline.image is not None and image_too_old(pipeline.image):
         return None
     if pipeline.profile is not None and seen.feature != FEATURE_ADAPTERS:
         return None
-    if seen.base.state != "known" or seen.asked_ceiling.value is None:
+    if seen.base.state != ("unknown" if found else "known") or seen.asked_ceiling.value is None:
         return None
-    return _NOTHING if _all_fine(seen, adapters) else _ADAPTERS
+    return found if _all_fine(seen, adapters) else found | _ADAPTERS
 
 
+_REFERENCES: Fields = frozenset({"profile", "model", "template", "runtimeConfigName"})
 _ADAPTERS: Fields = frozenset({"adapters"})
 
 
@@ -159,6 +165,17 @@ def _leads_somewhere(seen: ServiceSeen) -> bool:
         return isinstance(pipeline.profile, Resolved)
     return (
         "template" not in seen.spec and isinstance(pipeline.model, Resolved) and isinstance(pipeline.template, Resolved)
+    )
+
+
+def _names_a_missing_model(seen: ServiceSeen) -> bool:
+    """Tell whether a service is merely earlier than its model: nothing else is known about it then."""
+    pipeline = seen.pipeline
+    return (
+        pipeline.kind == "template"
+        and isinstance(pipeline.model, Missing)
+        and not pipeline.fitting
+        and not isinstance(pipeline.template, Resolved)
     )
 
 

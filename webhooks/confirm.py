@@ -83,6 +83,9 @@ def _key(ref: Ref) -> Address:
 
 async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> dict[Address, Json | None]:
     """Read in parallel what can be read in time; what failed is not in the result."""
+    if len(refs) == 1:  # nearly always: no task of its own for it
+        (ref,) = refs
+        return await _read_one(reader, ref, seconds)
     read = reader.read if len(refs) <= _MOST_AT_ONCE else _gated(reader)
     tasks = {asyncio.ensure_future(read(ref)): ref for ref in refs}
     try:
@@ -99,8 +102,21 @@ async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> di
         if error is None:
             found[_key(tasks[task])] = task.result()
         else:
-            log.info("live read failed", extra={"ref": str(_key(tasks[task])), "error": type(error).__name__})
+            _log_failure(tasks[task], error)
     return found
+
+
+async def _read_one(reader: ConfirmReader, ref: Ref, seconds: float) -> dict[Address, Json | None]:
+    try:
+        async with asyncio.timeout(seconds):
+            return {_key(ref): await reader.read(ref)}
+    except Exception as error:
+        _log_failure(ref, error)
+        return {}
+
+
+def _log_failure(ref: Ref, error: BaseException) -> None:
+    log.info("live read failed", extra={"ref": str(_key(ref)), "error": type(error).__name__})
 
 
 def _gated(reader: ConfirmReader) -> Callable[[Ref], Awaitable[Json | None]]:
