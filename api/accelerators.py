@@ -8,7 +8,6 @@ from typing import Any
 GPU_RESOURCE_AMD = "amd.com/gpu"
 GPU_RESOURCE_NVIDIA = "nvidia.com/gpu"
 LABEL_ACCELERATOR_PREFIX = "feature.node.kubernetes.io/aim-accelerator."
-LABEL_PRODUCT_NAME = "amd.com/gpu.product-name"
 LABELS_DEVICE_ID = ("amd.com/gpu.device-id", "beta.amd.com/gpu.device-id")
 LABEL_PARTITIONING = "amd.com/compute-memory-partition"
 UNPARTITIONED = "unpartitioned"

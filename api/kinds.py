@@ -71,7 +71,6 @@ SERVICE = Kind("", "v1", "services", "Service")
 NODE = Kind("", "v1", "nodes", "Node", False)
 EVENT = Kind("", "v1", "events", "Event")
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment")
-STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 VALIDATING_WEBHOOK_CONFIGURATION = Kind(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False

@@ -16,7 +16,7 @@ import textwrap
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,6 @@ Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLE = REPOSITORY / "config/samples/aim_v1alpha2_lora_adapters.yaml"
 SETTINGS = {"refresh_interval": "5s", "probe_period": "1s", "retry_base": "5s"}
-ADAPTER_LINES = "{range .status.adapters[*]}{.name}: {.state} {.lastError}{'\\n'}{end}"
 PATIENCE = 90.0  # seconds for one step
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy never stands before loopback
 
@@ -55,7 +54,6 @@ class Demo:
     """A running cluster and the story told on it."""
 
     info: Json
-    shown_commands: list[str] = field(default_factory=list)
 
     # -- telling ----------------------------------------------------------------------------------------------------
 

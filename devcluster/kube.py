@@ -32,7 +32,6 @@ Params = Mapping[str, str | int | bool]
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _PAGE = 500  # objects per page of a list, as kubectl does

@@ -298,7 +298,6 @@ class Adapter:
     rank: int
     base: str
     weights_sha256: str
-    weights_bytes: int
 
 
 def read_adapter(name: str, directory: Path, max_rank: int) -> Adapter:
@@ -316,7 +315,7 @@ def read_adapter(name: str, directory: Path, max_rank: int) -> Adapter:
     else:
         _check_bin(weights)
     base = str(config.get("base_model_name_or_path") or "")
-    return Adapter(name, str(directory), rank, base, hashlib.sha256(raw).hexdigest(), len(raw))
+    return Adapter(name, str(directory), rank, base, hashlib.sha256(raw).hexdigest())
 
 
 def _checked_rank(config: dict[str, Any], max_rank: int) -> int:

@@ -19,7 +19,6 @@ from datetime import timedelta
 from typing import Any
 
 _PACKAGE = "kubernetes_asyncio"
-_SERVICE_ACCOUNT_CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 _import_lock = threading.Lock()
 _loaded: tuple[type[Any], types.ModuleType] | None = None
 

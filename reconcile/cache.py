@@ -81,20 +81,6 @@ class Cache:
             return []
         return [self._objects[keys]] if isinstance(keys, tuple) else [self._objects[key] for key in sorted(keys)]
 
-    def keys_by_index(self, index: str, word: str) -> list[Key]:
-        """Return the keys that an index lists under a word, sorted. Raises: KeyError for an unknown index."""
-        keys = self._indexes[index].get(word)
-        return [] if keys is None else [keys] if isinstance(keys, tuple) else sorted(keys)
-
-    def add_index(self, name: str, function: IndexFunction) -> None:
-        """Declare one more index; what is cached already is put into it. Raises: ValueError when the name is taken."""
-        if name in self._functions:
-            raise ValueError(f'index "{name}" is declared twice')
-        self._functions[name] = function
-        self._indexes[name] = {}
-        for key, obj in self._objects.items():
-            self._enter(name, key, function(obj))
-
     def put(self, obj: Json) -> Json | None:
         """Store an object and return the one it replaces."""
         key = key_of(obj)

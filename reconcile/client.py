@@ -311,10 +311,6 @@ class Client:
             _Call("PATCH", "apply", kind.plural, path, self._seconds(within), _APPLY_PATCH), obj, query, dry_run
         )
 
-    async def apply_status(self, kind: Kind, obj: Json, *, field_owner: str = FIELD_OWNER, force: bool = True) -> Json:
-        """Apply the status subresource of an object (metadata.namespace, metadata.name, status)."""
-        return await self.apply(kind, obj, field_owner=field_owner, force=force, subresource="status")
-
     async def patch_status(self, kind: Kind, namespace: str | None, name: str, patch: Json) -> Json:
         """Merge-patch the status subresource; `patch` is the whole body, with its `status` key."""
         return await self.patch_merge(kind, namespace, name, patch, subresource="status")

@@ -206,9 +206,8 @@ def make_informers(
 class CachedWorld:
     """The world as the informers show it (`rules.world.World`)."""
 
-    def __init__(self, informers: Mapping[Kind, Informer], namespaces: Iterable[str] | None = None) -> None:
+    def __init__(self, informers: Mapping[Kind, Informer]) -> None:
         self._informers = informers
-        self._namespaces = frozenset(namespaces) if namespaces is not None else None
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
         """Return a cached object, or None."""
@@ -246,14 +245,6 @@ class CachedWorld:
     def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
         """Return the services that use the RuntimeConfig, of one namespace or of all."""
         return self._scoped(AIM_SERVICE, "runtime-config", namespace, name)
-
-    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
-        """Return the services that name the model, of one namespace or of all."""
-        return self._scoped(AIM_SERVICE, "model", namespace, model)
-
-    def services_by_template(self, namespace: str | None, template: str) -> Sequence[Json]:
-        """Return the services that name the template, of one namespace or of all."""
-        return self._scoped(AIM_SERVICE, "template", namespace, template)
 
     def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
         """Return the templates of a model: the namespace's, then the cluster's of other names; oldest first."""

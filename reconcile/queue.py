@@ -210,11 +210,6 @@ class WorkQueue:
         """True when no key is ready or in work; some may have a time to come."""
         return len(self._core) == 0 and self._core.in_work == 0
 
-    def next_due_in(self) -> float | None:
-        """Return the seconds until the earliest pending key becomes ready, or None when none is pending."""
-        due = self._core.next_due()
-        return None if due is None else due - self._now()
-
     def add(self, key: Key, *, low: bool = False) -> None:
         """Make a key ready; see `QueueCore.add`."""
         self.add_all((key,), low=low)

@@ -137,7 +137,6 @@ def _object(properties: Schema, required: list[str] | None = None) -> Schema:
 
 
 _STRING = {"type": "string"}
-_BOOLEAN = {"type": "boolean"}
 _INT32 = {"type": "integer", "format": "int32"}
 _INT64 = {"type": "integer", "format": "int64"}
 _STRINGS = {"type": "object", "additionalProperties": _STRING}

@@ -10,7 +10,6 @@ from devcluster.node.resolve import ConfigError, Lookup, PodFacts, field_value, 
 
 Json = dict[str, Any]
 DEFAULT_MODE = 0o644
-TOKEN_AUDIENCE_DEFAULT = ""  # the API server's own audience
 TOKEN_SECONDS_DEFAULT = 3600
 
 

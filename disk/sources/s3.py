@@ -77,7 +77,6 @@ class S3Reader:
 
     def __init__(self, source: S3Source, options: SourceOptions) -> None:
         self._source = source
-        self._options = options
         url = options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         parts = urllib.parse.urlsplit(url)
         if url and (parts.scheme not in ("http", "https") or not parts.hostname):

@@ -45,7 +45,6 @@ class FaultyApi:
 
     plane: Plane
     faults: Faults = field(default_factory=Faults)
-    passed: int = 0
     spoilt: int = 0  # answered in the API server's place
     delayed: int = 0
     _open: set[web.StreamResponse] = field(default_factory=set)
@@ -99,7 +98,6 @@ class FaultyApi:
             if faults.statuses:
                 self.spoilt += 1
                 return self._spoilt(self._random.choice(faults.statuses))
-        self.passed += 1
         return await self._pass_on(request)
 
     def _spoilt(self, status: int) -> web.Response:

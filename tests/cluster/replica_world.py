@@ -29,7 +29,6 @@ from reconcile.client import Client
 from reconcile.errors import ApiError
 
 ROOT = Path(__file__).parents[2]
-AGENT = "aim-adapters"  # the user agent of the product, and of the tests' own clients of the same class
 _KEYS = {
     ROLE_FETCH: ANNOTATION_FETCH_KEY,
     ROLE_STAGING: ANNOTATION_STAGE_KEY,

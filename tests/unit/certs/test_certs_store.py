@@ -31,7 +31,6 @@ class World:
         self.names = NAMES
         self.down = False
         self.writes = 0
-        self.before_write: Any = None
 
     def _gate(self) -> None:
         if self.down:

@@ -110,9 +110,6 @@ def test_everything_covers_itself(value: Any) -> None:
     assert covers(value, value)
 
 
-LABELS = {"plain": "plain", "with.dots_and-dashes": "with.dots_and-dashes"}
-
-
 @pytest.mark.parametrize("name", ["plain", "with.dots_and-dashes", "x" * 63])
 def test_a_name_that_is_a_label_value_stays(name: str) -> None:
     assert label_value(name) == name

@@ -141,12 +141,3 @@ world_objects = st.builds(
     st.lists(_config("AIMRuntimeConfig") | _config("AIMClusterRuntimeConfig"), max_size=3),
 )
 worlds = world_objects.map(SnapshotWorld)
-
-
-def full_world() -> list[dict[str, Any]]:
-    """Objects so that every reference of the vocabulary exists, except the names that say otherwise."""
-    return [
-        manifest("AIMModel", {}),
-        manifest("AIMServiceTemplate", {}),
-        manifest("AIMClusterRuntimeConfig", {"metadata": {"name": "fast"}, "spec": {}}),
-    ]

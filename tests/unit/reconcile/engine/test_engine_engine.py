@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from api.kinds import Kind
-from reconcile.cache import Json, Key
+from reconcile.cache import Json, Key, key_of
 from reconcile.client import Client
 from reconcile.engine import AlwaysLeading, Engine, Leadership, Watch, keys_of_both
 from reconcile.errors import Invalid, ServerError
@@ -96,7 +96,7 @@ async def test_a_change_elsewhere_finds_its_objects_by_an_index(api: FakeApi, cl
     widgets = Informer(client, WIDGET, indexes={"part": lambda o: [o["part"]]})
 
     def users(part: Json) -> list[Key]:
-        return widgets.cache.keys_by_index("part", part["metadata"]["name"])
+        return [key_of(widget) for widget in widgets.cache.by_index("part", part["metadata"]["name"])]
 
     controller = Recorder([Watch(widgets), Watch(Informer(client, PART), keys_of_both(users))])
     engine = engine_of(controller)

@@ -24,7 +24,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import ANNOTATION_PAUSED, ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
-from api.view import Json, adapter_mode, is_adapter, name_of, paused, terminating, uid_of
+from api.view import Json, adapter_mode, is_adapter, name_of, paused, terminating
 from reconcile.objects import timestamp
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest
@@ -374,7 +374,3 @@ class Walk:
             if terminating(claim):  # somebody deleted it under its pods: it goes when they do
                 self.machinery.end_pods_on(name_of(claim))
         self.cluster.settle()
-
-
-def uid_of_service(walk: Walk, name: str) -> str:
-    return uid_of(walk.store.get(AIM_SERVICE, name))

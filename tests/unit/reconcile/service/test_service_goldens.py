@@ -15,7 +15,6 @@ from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, TEMPL
 
 DYNAMIC = {"adapterMode": "dynamic"}
 LONG = "a-very.long-name-" + "x" * 60
-RESTRICTED = {"security_profile": "restricted", "max_surge": 1, "max_unavailable": 0}
 SHAPES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], dict[str, Any]]] = {
     "mi300x-1-plain": ({"spec": {}}, (), {}),
     "mi300x-1-dynamic": ({"spec": DYNAMIC, "status": SYNCED}, (), {}),
