@@ -135,6 +135,7 @@ class Stalls:
     longest_ms: float = 0.0
     cpu_ms: float = 0.0
     by_cpu_ms: float = 0.0  # CPU of that stall of which most was CPU
+    idle_ms: float = 0.0  # longest stall of a process beside it that only ticks
 
     def look(self) -> None:
         """Take in the longest stall of the last minute."""
@@ -147,17 +148,28 @@ class Stalls:
     def figures(self) -> dict[str, float]:
         """Look once more and return what was seen."""
         self.look()
-        return {"stall_ms": self.longest_ms, "stall_cpu_ms": self.cpu_ms, "stall_most_cpu_ms": self.by_cpu_ms}
+        return {
+            "stall_ms": self.longest_ms,
+            "stall_cpu_ms": self.cpu_ms,
+            "stall_most_cpu_ms": self.by_cpu_ms,
+            "stall_idle_ms": self.idle_ms,
+        }
 
     @asynccontextmanager
     async def watched(self, progress: Callable[[], str]) -> AsyncIterator[None]:
         """Look regularly until the end of the block; the way that was come is written to standard error."""
         task = asyncio.create_task(self._follow(progress))
+        idle = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.reconcile.idle", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            idle.terminate()
+            told, _ = await idle.communicate()
+            self.idle_ms = float(told or 0) * 1e3
 
     async def _follow(self, progress: Callable[[], str]) -> None:
         begun = time.monotonic()
@@ -363,7 +375,9 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _stall(row: dict[str, Any]) -> str:
-    return f"{row['stall_ms']:.0f} ms ({row['stall_cpu_ms']:.0f} of it CPU, {row['stall_most_cpu_ms']:.0f} in any)"
+    idle = f"; {row['stall_idle_ms']:.0f} ms in a process that only ticks" if row["stall_idle_ms"] else ""
+    cpu = f"{row['stall_cpu_ms']:.0f} of it CPU, {row['stall_most_cpu_ms']:.0f} in any"
+    return f"{row['stall_ms']:.0f} ms ({cpu}{idle})"
 
 
 def _floor_row(result: dict[str, Any]) -> dict[str, str]:
