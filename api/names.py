@@ -40,6 +40,12 @@ ROLE_REAPER = "adapter-reaper"
 ROLE_FETCH = "model-fetch"
 ROLE_MODEL_CACHE = "model-cache"
 ROLE_ADAPTER_DISK = "adapter-disk"
+KEY_ANNOTATIONS = {  # role of a Job → annotation that says which work it does
+    ROLE_SUBTREE_SYNC: ANNOTATION_SYNC_KEY,
+    ROLE_STAGING: ANNOTATION_STAGE_KEY,
+    ROLE_REAPER: ANNOTATION_REAP_KEY,
+    ROLE_FETCH: ANNOTATION_FETCH_KEY,
+}
 
 # Ranks (contract, sections 1.3 and 5).
 RANK_CEILINGS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

@@ -10,6 +10,7 @@ from typing import Any
 
 from api.jobs import Progress
 from api.kinds import JOB, NODE, POD, Kind
+from api.names import LABEL_ROLE
 from api.view import Json, adapter_path, dig, is_adapter, items, mapping, name_of, namespace_of, text, uid_of
 from reconcile.cache import Key
 from reconcile.engine import GATHER, KeyFunction, Watch, keys_of_both
@@ -51,12 +52,12 @@ class Tools:
         """Return the cached objects of a kind, of the owner's namespace, that an object owns."""
         return list(self.informers[kind].by_index("owner", word(owner, uid_of(owner))))
 
-    def jobs(self, owner: Json, role_label: str, role: str, key_annotation: str) -> tuple[JobState, ...]:
+    def jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
         """Return the states of an owner's Jobs of one role."""
         return tuple(
-            read_job(job, self.informers[POD].by_index("owner", word(job, uid_of(job))), key_annotation)
+            read_job(job, self.informers[POD].by_index("owner", word(job, uid_of(job))))
             for job in self.owned(JOB, owner)
-            if text(job, "metadata", "labels", role_label) == role
+            if text(job, "metadata", "labels", LABEL_ROLE) == role
         )
 
     def follow(self, key: Key, jobs: Iterable[JobState]) -> dict[str, Progress]:
@@ -151,7 +152,7 @@ def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, .
         if items(old, "status", "conditions") == items(new, "status", "conditions"):
             return ()
         now = pods.by_index("owner", word(new, uid_of(new)))
-        return () if read_job(old, now, "") == read_job(new, now, "") else owner(new)
+        return () if read_job(old, now) == read_job(new, now) else owner(new)
 
     def by_pod(old: Json | None, new: Json | None) -> Keys:
         pod = new if new is not None else old
@@ -161,7 +162,7 @@ def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, .
             return ()
         now = pods.by_index("owner", word(job, uid_of(job)))
         before = [other for other in now if name_of(other) != name_of(pod)] + ([old] if old is not None else [])
-        return () if read_job(job, now, "") == read_job(job, before, "") else concerned
+        return () if read_job(job, now) == read_job(job, before) else concerned
 
     def gather(old: Json | None, new: Json | None) -> timedelta:
         job = job_of(new)
@@ -172,7 +173,7 @@ def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, .
         return GATHER if all(map(finished, siblings)) else SIBLINGS
 
     def finished(job: Json) -> bool:
-        return read_job(job, pods.by_index("owner", word(job, uid_of(job))), "").finished
+        return read_job(job, pods.by_index("owner", word(job, uid_of(job)))).finished
 
     def job_of(pod: Json | None) -> Json | None:
         name = owner_name(pod, JOB) if pod is not None else None

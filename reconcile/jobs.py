@@ -11,8 +11,8 @@ from typing import Any, Literal
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
-from api.names import ANNOTATION_ATTEMPT, LABEL_ARTIFACT, LABEL_ROLE
-from api.view import Json, dig, items, mapping, name_of, text, uid_of
+from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
+from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
 from reconcile.objects import managed_labels, owner_reference, parse_timestamp
 from reconcile.settings import ReconcileSettings
 from rules.resolve import merge_env
@@ -34,7 +34,7 @@ class JobState:
     name: str
     uid: str
     phase: Phase
-    key: str = ""  # stage key or sync key from the annotation
+    key: str = ""  # which work it does, from the annotation of its role
     attempt: int = 1
     result: JobResult | None = None
     blocked_by: str = ""
@@ -49,13 +49,13 @@ class JobState:
         return self.phase in ("succeeded", "failed")
 
 
-def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
+def read_job(job: Json, pods: Iterable[Json]) -> JobState:
     """Read a Job's state from the Job and its pods; a container's own result counts before the Job's conditions do."""
     state = JobState(
         name=name_of(job),
         uid=uid_of(job),
         phase="waiting",
-        key=text(job, "metadata", "annotations", key_annotation) or "",
+        key=job_key(job),
         attempt=_attempt(job),
         terminating=dig(job, "metadata", "deletionTimestamp") is not None,
         artifact=text(job, "metadata", "labels", LABEL_ARTIFACT) or "",
@@ -83,6 +83,12 @@ def read_job(job: Json, pods: Iterable[Json], key_annotation: str) -> JobState:
     if dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+
+
+def job_key(job: Json) -> str:
+    """Return the key of the work that one of our Jobs does; empty for a Job that is none of ours."""
+    role = text(job, "metadata", "labels", LABEL_ROLE) or ""
+    return text(job, "metadata", "annotations", KEY_ANNOTATIONS.get(role, "")) or ""
 
 
 @lru_cache(maxsize=512)  # each is read some ten times between the end of a Job and its removal
@@ -198,22 +204,31 @@ def _bundle_volume(bundle: Json) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimMount:
+    """Where the container sees a claim, or (with `sub_path`) one directory of it."""
+
+    volume: str
+    claim: str
+    path: str
+    sub_path: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All that one Job differs in from another."""
+    """All that one Job differs in from another; it is made beside its owner, in the owner's namespace."""
 
     name: str
-    namespace: str
     role: str
     owner_kind: Kind
     owner: Json
     command: str  # the `aim-adapters disk` sub-command
     args: Sequence[str]
-    key_annotation: str
     key: str
     deadline: timedelta
     attempt: int = 1
     labels: Mapping[str, str | None] = field(default_factory=dict)
-    claims: tuple[tuple[str, str, str, str | None, bool], ...] = ()
+    claims: tuple[ClaimMount, ...] = ()
     credentials: Credentials = field(default_factory=Credentials)
     image: str | None = None
     pull_secrets: Sequence[Any] = ()
@@ -231,9 +246,9 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "kind": JOB.kind,
         "metadata": {
             "name": plan.name,
-            "namespace": plan.namespace,
+            "namespace": namespace_of(plan.owner),
             "labels": labels,
-            "annotations": {plan.key_annotation: plan.key, ANNOTATION_ATTEMPT: str(plan.attempt)},
+            "annotations": {KEY_ANNOTATIONS[plan.role]: plan.key, ANNOTATION_ATTEMPT: str(plan.attempt)},
             "ownerReferences": [owner_reference(plan.owner_kind, plan.owner)],
         },
         "spec": {
@@ -259,18 +274,6 @@ def literally(argument: str) -> str:
 
 
 def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
-    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a volume of the pod's own
-    for volume, claim, path, sub_path, read_only in plan.claims:
-        source: dict[str, Any] = {"claimName": claim}
-        mount: dict[str, Any] = {"name": volume, "mountPath": path}
-        if read_only:
-            source["readOnly"] = mount["readOnly"] = True
-        if sub_path:
-            mount["subPath"] = sub_path
-        volumes.append({"name": volume, "persistentVolumeClaim": source})
-        mounts.append(mount)
-    credentials = plan.credentials
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -283,32 +286,48 @@ def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [
-            {
-                "name": CONTAINER,
-                "image": plan.image or settings.image,
-                "imagePullPolicy": settings.image_pull_policy,
-                "args": ["disk", plan.command, *map(literally, plan.args)],
-                "env": [*credentials.env, {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "128Mi"},
-                    "limits": {"memory": "1Gi"},
-                },
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [*mounts, *credentials.mounts],
-            }
-        ],
-        "volumes": [*volumes, *credentials.volumes],
+        "containers": [_container(plan, settings)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *map(_claim_volume, plan.claims), *plan.credentials.volumes],
     }
-    if plan.progress:
-        spec["containers"][0]["ports"] = [{"name": "progress", "containerPort": settings.progress_port}]
     if plan.pull_secrets:
         spec["imagePullSecrets"] = [dict(secret) for secret in plan.pull_secrets if isinstance(secret, Mapping)]
     return spec
+
+
+def _container(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
+    tmp = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
+    pod_ip = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": plan.image or settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": ["disk", plan.command, *map(literally, plan.args)],
+        "env": [*plan.credentials.env, pod_ip],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [tmp, *map(_volume_mount, plan.claims), *plan.credentials.mounts],
+    }
+    if plan.progress:
+        container["ports"] = [{"name": "progress", "containerPort": settings.progress_port}]
+    return container
+
+
+def _claim_volume(mount: ClaimMount) -> dict[str, Any]:
+    source: dict[str, Any] = {"claimName": mount.claim} | ({"readOnly": True} if mount.read_only else {})
+    return {"name": mount.volume, "persistentVolumeClaim": source}
+
+
+def _volume_mount(mount: ClaimMount) -> dict[str, Any]:
+    rendered: dict[str, Any] = {"name": mount.volume, "mountPath": mount.path}
+    if mount.read_only:
+        rendered["readOnly"] = True
+    if mount.sub_path:
+        rendered["subPath"] = mount.sub_path
+    return rendered
 
 
 def retry_at(failed_at: datetime, attempts: int, settings: ReconcileSettings, retry_after: int | None) -> datetime:

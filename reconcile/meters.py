@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from api.kinds import JOB, POD, Kind
 from api.names import (
-    ANNOTATION_STAGE_KEY,
     LABEL_ROLE,
     ROLE_FETCH,
     ROLE_REAPER,
@@ -89,7 +88,7 @@ class JobMeter:
         if job is None or uid_of(job) != deletion.uid:
             return
         pods = self._pods.by_index("owner", f"{deletion.namespace}/{deletion.uid}") if self._pods is not None else ()
-        state = read_job(job, pods, ANNOTATION_STAGE_KEY)
+        state = read_job(job, pods)
         if not state.finished:
             return
         self._counted.add(deletion.uid)

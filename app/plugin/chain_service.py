@@ -6,7 +6,7 @@ Pure: each is a function from a snapshot to a link.
 from __future__ import annotations
 
 from api.kinds import AIM_ARTIFACT
-from api.names import ANNOTATION_FETCH_KEY, ANNOTATION_SYNC_KEY, ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
 from api.view import (
     Json,
     adapter_mode,
@@ -243,7 +243,7 @@ def _base(seen: Snapshot) -> Link:
         )
     ready = condition(base, "Ready")
     reason, message = text(ready, "reason") or "", text(ready, "message") or "not ready yet"
-    for job in seen.jobs_of(ROLE_FETCH, base, ANNOTATION_FETCH_KEY):
+    for job in seen.jobs_of(ROLE_FETCH, base):
         if job.blocked_by and not job.finished:
             return broken(
                 "base",
@@ -326,7 +326,7 @@ def _subtree(seen: Snapshot) -> Link:
     status = seen.service.get("status") or {}
     claim = seen.claims.get(seen.disk_claim_name)
     recorded = text(status, "adapterDiskPersistentVolumeClaimUid")
-    jobs = seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service, ANNOTATION_SYNC_KEY)
+    jobs = seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service)
     job = jobs[-1] if jobs else None
     done = bool(recorded) and (claim is None or uid_of(claim) == recorded)
     if job is not None and job.phase == "failed":

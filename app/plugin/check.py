@@ -10,7 +10,7 @@ import orjson
 
 from api.accelerators import node_matches, node_selector_terms
 from api.kinds import INFERENCE_SERVICE
-from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY, ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
 from api.view import Json, adapter_refs, dig, integer, items, mapping, name_of, text
 from app.plugin.snapshot import Snapshot
 from reconcile.objects import covers, parse_timestamp
@@ -160,8 +160,8 @@ def observe(seen: Snapshot, settings: ReconcileSettings) -> Observed:
         errors=seen.errors,
         caches=seen.caches,
         disk_claim=seen.claims.get(seen.disk_claim_name),
-        sync_jobs=tuple(seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service, ANNOTATION_SYNC_KEY)),
-        stage_jobs=tuple(seen.jobs_of(ROLE_STAGING, seen.service, ANNOTATION_STAGE_KEY)),
+        sync_jobs=tuple(seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service)),
+        stage_jobs=tuple(seen.jobs_of(ROLE_STAGING, seen.service)),
         isvc=seen.isvc,
         deployment=seen.deployment,
         predictor_pods=tuple(seen.predictor_pods),

@@ -30,9 +30,6 @@ from api.kinds import (
     Kind,
 )
 from api.names import (
-    ANNOTATION_FETCH_KEY,
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
     LABEL_ARTIFACT,
     LABEL_ROLE,
     ROLE_FETCH,
@@ -61,7 +58,7 @@ from reconcile.caches.decide import Observed as CacheObserved
 from reconcile.caches.decide import artifact_names
 from reconcile.caches.decide import decide as decide_cache
 from reconcile.decision import Decision
-from reconcile.jobs import JobState
+from reconcile.jobs import JobState, job_key
 from reconcile.objects import without_nulls
 from reconcile.service.decide import Observed as ServiceObserved
 from reconcile.service.decide import cache_origin
@@ -78,11 +75,6 @@ MOST_ROUNDS = 20
 _CACHE_KINDS = (AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE)
 ASSUMED_MODEL_BYTES = 60 * 2**30
 """Stands for the size of a base model that only its source tells."""
-_KEYS = {
-    ROLE_FETCH: ANNOTATION_FETCH_KEY,
-    ROLE_STAGING: ANNOTATION_STAGE_KEY,
-    ROLE_SUBTREE_SYNC: ANNOTATION_SYNC_KEY,
-}
 
 
 @dataclass(slots=True)
@@ -187,7 +179,7 @@ class Rehearsal:
     def _end(self, job: Json) -> None:
         """The Job ran and ended well."""
         role = text(job, "metadata", "labels", LABEL_ROLE) or ""
-        key = text(job, "metadata", "annotations", _KEYS.get(role, "")) or ""
+        key = job_key(job)
         owner = str(dig(items(job, "metadata", "ownerReferences")[0], "uid"))
         state = JobState(name_of(job), name_of(job), "succeeded", key, 1, self._result(role, job, key), "", self.now)
         self._ended.setdefault(owner, []).append((role, state))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from api.errors import FieldError
 from api.kinds import AIM_SERVICE
-from api.names import inference_service_name
+from api.names import LABEL_ROLE, inference_service_name
 from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
 from reconcile.jobs import JobState, read_job
 from rules.seen import ServiceSeen
@@ -91,14 +91,14 @@ class Snapshot:
                 return mapping(entry)
         return {}
 
-    def jobs_of(self, role: str, owner: Json, key_annotation: str) -> list[JobState]:
+    def jobs_of(self, role: str, owner: Json) -> list[JobState]:
         """The states of an owner's Jobs of one role, newest attempt last."""
         found = []
         for job in self.jobs:
             owners = {dig(ref, "uid") for ref in items(job, "metadata", "ownerReferences")}
-            if uid_of(owner) in owners and text(job, "metadata", "labels", "aim.eai.amd.com/role") == role:
+            if uid_of(owner) in owners and text(job, "metadata", "labels", LABEL_ROLE) == role:
                 pods = [pod for pod in self.pods if _owned(pod, uid_of(job))]
-                found.append(read_job(job, pods, key_annotation))
+                found.append(read_job(job, pods))
         return sorted(found, key=lambda job: job.attempt)
 
 

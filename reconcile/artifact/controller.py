@@ -22,9 +22,6 @@ from api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
 )
 from api.names import (
-    ANNOTATION_FETCH_KEY,
-    ANNOTATION_REAP_KEY,
-    LABEL_ROLE,
     ROLE_FETCH,
     ROLE_REAPER,
 )
@@ -137,7 +134,7 @@ class ArtifactController:
             parent = tools.find(AIM_ARTIFACT, namespace, parent_artifact(artifact))
             return Observed(artifact, tools.now(), tools.settings, config, errors=errors, parent=parent)
         caches = self._caches(artifact)
-        fetches = tools.jobs(artifact, LABEL_ROLE, ROLE_FETCH, ANNOTATION_FETCH_KEY)
+        fetches = tools.jobs(artifact, ROLE_FETCH)
         progress = tools.follow(key, fetches)
         disk_claim = self._claim(artifact, "adapterPersistentVolumeClaim", disk_claim_name(artifact))
         return Observed(
@@ -153,7 +150,7 @@ class ArtifactController:
             cache_env=tuple(entry for cache in caches for entry in items(cache, "spec", "env")),
             fetches=fetches,
             progress=next(iter(progress.values()), None),
-            reap_jobs=tools.jobs(artifact, LABEL_ROLE, ROLE_REAPER, ANNOTATION_REAP_KEY),
+            reap_jobs=tools.jobs(artifact, ROLE_REAPER),
             users=self._users(namespace, disk_claim),
         )
 

@@ -10,9 +10,7 @@ from typing import Any
 from api.jobs import CACHE_MOUNT, DISK_MOUNT, FetchSpec, ReapSpec
 from api.kinds import AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM
 from api.names import (
-    ANNOTATION_FETCH_KEY,
     ANNOTATION_REAP,
-    ANNOTATION_REAP_KEY,
     LABEL_ARTIFACT,
     LABEL_ROLE,
     ROLE_ADAPTER_DISK,
@@ -36,7 +34,7 @@ from api.view import (
     text,
     uid_of,
 )
-from reconcile.jobs import JobPlan, job_credentials, render_job
+from reconcile.jobs import ClaimMount, JobPlan, job_credentials, render_job
 from reconcile.objects import (
     label_value,
     managed_labels,
@@ -173,18 +171,16 @@ def render_fetch_job(
     )
     plan = JobPlan(
         name=derive_name(name_of(artifact), "fetch" if claim else "measure", key, str(attempt)),
-        namespace=namespace_of(artifact),
         role=ROLE_FETCH,
         owner_kind=AIM_ARTIFACT,
         owner=artifact,
         command="fetch",
         args=spec.to_args(),
-        key_annotation=ANNOTATION_FETCH_KEY,
         key=key,
         attempt=attempt,
         deadline=settings.fetch_deadline,
         labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(name_of(artifact))},
-        claims=(("cache", claim, CACHE_MOUNT, None, False),) if claim else (),
+        claims=(ClaimMount("cache", claim, CACHE_MOUNT),) if claim else (),
         credentials=credentials,
         image=text(artifact, "spec", "modelDownloadImage") or text(config, "artifact", "modelDownloadImage"),
         pull_secrets=items(artifact, "spec", "imagePullSecrets") or items(config, "imagePullSecrets"),
@@ -219,17 +215,15 @@ def render_reaper_job(
     key = reap_key(dry_run=dry_run, world=world, request=annotation(artifact, ANNOTATION_REAP))
     plan = JobPlan(
         name=derive_name(name_of(artifact), "reaper", uid_of(artifact), key, str(listed_at.timestamp())),
-        namespace=namespace_of(artifact),
         role=ROLE_REAPER,
         owner_kind=AIM_ARTIFACT,
         owner=artifact,
         command="reap",
         args=spec.to_args(),
-        key_annotation=ANNOTATION_REAP_KEY,
         key=key,
         deadline=settings.staging_deadline,
         labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
-        claims=(("adapter-disk", claim, DISK_MOUNT, None, False),),
+        claims=(ClaimMount("adapter-disk", claim, DISK_MOUNT),),
         pull_secrets=items(artifact, "spec", "imagePullSecrets"),
     )
     return render_job(plan, settings)

@@ -21,9 +21,6 @@ from api.kinds import (
     POD,
 )
 from api.names import (
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
-    LABEL_ROLE,
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
     inference_service_name,
@@ -241,7 +238,7 @@ class ServiceController:
         name = name_of(isvc)
         deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if isvc is not None else None)
         pods = self._predictor_pods(namespace, name) if isvc is not None else ()
-        stage_jobs = tools.jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY)
+        stage_jobs = tools.jobs(service, ROLE_STAGING)
         refusal = self._refusals.get(key, ("", ""))
         seen = Observed(
             facts=facts,
@@ -251,7 +248,7 @@ class ServiceController:
             plan=plan,
             caches=self._caches(facts),
             disk_claim=self._disk_claim(facts),
-            sync_jobs=tools.jobs(service, LABEL_ROLE, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
+            sync_jobs=tools.jobs(service, ROLE_SUBTREE_SYNC),
             stage_jobs=stage_jobs,
             progress=tools.follow(key, stage_jobs),
             isvc=isvc,

@@ -12,8 +12,6 @@ from typing import Any
 from api.jobs import BASE_MOUNT, DISK_MOUNT, StageSpec, SyncSpec
 from api.kinds import AIM_PROFILE, AIM_PROFILE_CACHE, AIM_SERVICE, AIM_TEMPLATE_CACHE, Kind
 from api.names import (
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
     LABEL_ARTIFACT,
     LABEL_SERVICE,
     ROLE_STAGING,
@@ -38,7 +36,7 @@ from api.view import (
     text,
     uid_of,
 )
-from reconcile.jobs import JobPlan, job_credentials, render_job
+from reconcile.jobs import ClaimMount, Credentials, JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
 from reconcile.service.inference_service import render_inference_service, replicas_of
 from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME, CONTAINER, PORT, AdapterWiring
@@ -180,18 +178,16 @@ def render_sync_job(
     )
     plan = JobPlan(
         name=derive_name(name_of(service), "sync", key, str(attempt)),
-        namespace=namespace_of(service),
         role=ROLE_SUBTREE_SYNC,
         owner_kind=AIM_SERVICE,
         owner=service,
         command="sync",
         args=spec.to_args(),
-        key_annotation=ANNOTATION_SYNC_KEY,
         key=key,
         attempt=attempt,
         deadline=settings.staging_deadline,
         labels=propagated_labels(service, config) | {LABEL_SERVICE: label_value(name_of(service))},
-        claims=((ADAPTER_VOLUME, claim, DISK_MOUNT, None, False),),
+        claims=(ClaimMount(ADAPTER_VOLUME, claim, DISK_MOUNT),),
         pull_secrets=pull_secrets,
     )
     return render_job(plan, settings)
@@ -219,48 +215,20 @@ def render_stage_job(
 
     Args: `config` is the merged RuntimeConfig of the adapter (its own, else the service's).
     """
-    adapter = staging.adapter
+    adapter, base_claim = staging.adapter, _base_claim(staging.base)
     credentials = job_credentials(config, items(service, "spec", "caching", "env"), items(adapter, "spec", "env"))
-    filters = mapping(adapter, "spec", "downloadFilter")
-    base_claim = text(staging.base, "status", "persistentVolumeClaim")
-    base_ready = text(staging.base, "status", "status") == "Ready" and base_claim is not None
-    spec = StageSpec(
-        **credentials.s3.model_dump(),
-        disk=DISK_MOUNT,
-        namespace=namespace_of(service),
-        service=name_of(service),
-        service_uid=uid_of(service),
-        artifact=name_of(adapter),
-        artifact_uid=uid_of(adapter),
-        path=staging.path,
-        source_uri=source_uri(adapter),
-        model_id=model_id(adapter) or name_of(adapter),
-        stage_key=staging.key,
-        max_rank=staging.max_rank,
-        declared_rank=declared_rank(adapter),
-        base_model_id=model_id(staging.base),
-        base_dir=BASE_MOUNT if base_ready else None,
-        include=list(strings(filters, "include")),
-        exclude=list(strings(filters, "exclude")),
-        strict_base=settings.strict_base,
-        allow_pickle=settings.allow_pickle,
-        allow_link_local=settings.allow_link_local,
-        fresh=staging.fresh,
-        hold_changed=staging.hold_changed,
-        progress_port=settings.progress_port,
-    )
-    claims: list[tuple[str, str, str, str | None, bool]] = [(ADAPTER_VOLUME, staging.claim, DISK_MOUNT, None, False)]
-    if base_ready and base_claim is not None:
-        claims.append((CACHE_VOLUME, base_claim, BASE_MOUNT, cache_directory(staging.base), True))
+    spec = _stage_spec(service, staging, credentials, settings, base_dir=BASE_MOUNT if base_claim else None)
+    claims = [ClaimMount(ADAPTER_VOLUME, staging.claim, DISK_MOUNT)]
+    if base_claim is not None:
+        directory = cache_directory(staging.base)
+        claims.append(ClaimMount(CACHE_VOLUME, base_claim, BASE_MOUNT, directory, read_only=True))
     plan = JobPlan(
         name=derive_name(name_of(service), name_of(adapter), "stage", staging.key, str(staging.attempt)),
-        namespace=namespace_of(service),
         role=ROLE_STAGING,
         owner_kind=AIM_SERVICE,
         owner=service,
         command="stage",
         args=spec.to_args(),
-        key_annotation=ANNOTATION_STAGE_KEY,
         key=staging.key,
         attempt=staging.attempt,
         deadline=settings.staging_deadline,
@@ -275,3 +243,40 @@ def render_stage_job(
         progress=True,
     )
     return render_job(plan, settings)
+
+
+def _base_claim(base: Json) -> str | None:
+    """Return the claim that holds the whole base model, None while there is none."""
+    return text(base, "status", "persistentVolumeClaim") if text(base, "status", "status") == "Ready" else None
+
+
+def _stage_spec(
+    service: Json, staging: Staging, credentials: Credentials, settings: ReconcileSettings, *, base_dir: str | None
+) -> StageSpec:
+    adapter = staging.adapter
+    filters = mapping(adapter, "spec", "downloadFilter")
+    return StageSpec(
+        **credentials.s3.model_dump(),
+        disk=DISK_MOUNT,
+        namespace=namespace_of(service),
+        service=name_of(service),
+        service_uid=uid_of(service),
+        artifact=name_of(adapter),
+        artifact_uid=uid_of(adapter),
+        path=staging.path,
+        source_uri=source_uri(adapter),
+        model_id=model_id(adapter) or name_of(adapter),
+        stage_key=staging.key,
+        max_rank=staging.max_rank,
+        declared_rank=declared_rank(adapter),
+        base_model_id=model_id(staging.base),
+        base_dir=base_dir,
+        include=list(strings(filters, "include")),
+        exclude=list(strings(filters, "exclude")),
+        strict_base=settings.strict_base,
+        allow_pickle=settings.allow_pickle,
+        allow_link_local=settings.allow_link_local,
+        fresh=staging.fresh,
+        hold_changed=staging.hold_changed,
+        progress_port=settings.progress_port,
+    )

@@ -15,25 +15,18 @@ from typing import Any
 
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
 from api.names import (
-    ANNOTATION_FETCH_KEY,
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
     LABEL_ROLE,
     LEASE_NAME,
     ROLE_FETCH,
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import Json, adapter_refs, annotation, name_of, text, uid_of
+from api.view import Json, adapter_refs, name_of, text, uid_of
 from reconcile.client import Client
 from reconcile.errors import ApiError
+from reconcile.jobs import job_key
 
 ROOT = Path(__file__).parents[2]
-_KEYS = {
-    ROLE_FETCH: ANNOTATION_FETCH_KEY,
-    ROLE_STAGING: ANNOTATION_STAGE_KEY,
-    ROLE_SUBTREE_SYNC: ANNOTATION_SYNC_KEY,
-}
 
 
 @dataclass
@@ -119,9 +112,9 @@ class Account:
         last: dict[str, Json] = {}
         for job in self.made:
             role = text(job, "metadata", "labels", LABEL_ROLE) or ""
-            if role not in _KEYS:
+            if role not in (ROLE_FETCH, ROLE_STAGING, ROLE_SUBTREE_SYNC):
                 continue
-            work = f"{role} {annotation(job, _KEYS[role])}"
+            work = f"{role} {job_key(job)}"
             if work in last and not self._asked_again(role, last[work], job):
                 yield f"{work}: {name_of(last[work])} and {name_of(job)}"
             last[work] = job

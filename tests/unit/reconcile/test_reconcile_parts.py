@@ -195,7 +195,14 @@ def test_a_draft_names_a_deletion_once_and_the_earliest_recheck() -> None:
 
 # -- Jobs -----------------------------------------------------------------------------------------------------------
 
-JOB = {"metadata": {"name": "j", "uid": "u", "annotations": {"key": "k", "aim.eai.amd.com/attempt": "3"}}}
+JOB = {
+    "metadata": {
+        "name": "j",
+        "uid": "u",
+        "labels": {"aim.eai.amd.com/role": "adapter-staging"},
+        "annotations": {"aim.eai.amd.com/stage-key": "k", "aim.eai.amd.com/attempt": "3"},
+    }
+}
 
 
 def pod(state: dict[str, Any] | None = None, created: str = "1", **status: Any) -> dict[str, Any]:
@@ -236,14 +243,14 @@ READINGS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, str, 
 
 @pytest.mark.parametrize(("job", "pods", "expected"), READINGS.values(), ids=READINGS)
 def test_reading_a_job(job: dict[str, Any], pods: list[dict[str, Any]], expected: tuple[str, str, str]) -> None:
-    state = read_job(job, pods, "key")
+    state = read_job(job, pods)
     assert (state.phase, state.result.reason if state.result else "", state.blocked_by) == expected
     assert (state.key, state.attempt, state.finished) == ("k", 3, state.phase in ("succeeded", "failed"))
 
 
 def test_how_it_was_killed_is_told() -> None:
     killed = pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
-    state = read_job(finished("Failed", "BackoffLimitExceeded"), [killed], "key")
+    state = read_job(finished("Failed", "BackoffLimitExceeded"), [killed])
     assert state.result is not None
     assert "exit code 137 (OOMKilled)" in state.result.message
 
@@ -259,4 +266,4 @@ def test_retries_double_up_to_a_bound() -> None:
 
 @given(JSON, st.lists(JSON, max_size=2))
 def test_reading_never_raises(job: Any, pods: Any) -> None:
-    read_job(job, pods, "key")
+    read_job(job, pods)

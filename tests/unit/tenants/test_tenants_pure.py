@@ -198,9 +198,9 @@ def test_a_forged_job_tells_no_other_tenants_service_that_its_adapter_is_staged(
         "metadata": {**head, "name": "p", "uid": "p", "ownerReferences": [{"kind": "Job", "name": "j", "uid": "j"}]},
         "status": {"containerStatuses": [{"name": "disk", "state": state}]},
     }
-    assert tools_over((JOB, job), (POD, pod)).jobs(service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY) == ()
+    assert tools_over((JOB, job), (POD, pod)).jobs(service, ROLE_STAGING) == ()
     own = tools_over((JOB, {"metadata": {**job["metadata"], "namespace": NAMESPACE}}), (POD, pod)).jobs(
-        service, LABEL_ROLE, ROLE_STAGING, ANNOTATION_STAGE_KEY
+        service, ROLE_STAGING
     )
     assert [(found.key, found.result) for found in own] == [(KEY, None)], "a pod of another namespace speaks for no Job"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from api.names import inference_service_name
+from api.names import KEY_ANNOTATIONS, LABEL_ROLE, inference_service_name
 from app.plugin.snapshot import Snapshot
 from rules.world import KIND_BY_NAME, SnapshotWorld
 
@@ -159,7 +159,7 @@ def pod(name: str = "pod-0") -> Json:
     }
 
 
-def job(role: str, key_annotation: str, owner_uid: str, message: str | None = None, waiting: str = "") -> list[Json]:
+def job(role: str, owner_uid: str, message: str | None = None, waiting: str = "") -> list[Json]:
     """A Job and its pod: blocked by `waiting`, or ended with a termination message."""
     state: Json = {"running": {}}
     if waiting:
@@ -173,8 +173,8 @@ def job(role: str, key_annotation: str, owner_uid: str, message: str | None = No
                 "name": f"job-{role}",
                 "namespace": "team",
                 "uid": "u-job",
-                "labels": {"aim.eai.amd.com/role": role},
-                "annotations": {key_annotation: "k"},
+                "labels": {LABEL_ROLE: role},
+                "annotations": {KEY_ANNOTATIONS[role]: "k"},
                 "ownerReferences": [{"uid": owner_uid}],
             },
         },

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from api.jobs import JobResult
-from api.names import ANNOTATION_FETCH_KEY, ANNOTATION_SYNC_KEY, ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
 from app.plugin.output import as_text
 from app.plugin.reasons import CONDITIONS
 from app.plugin.why import as_lines, as_view, walk
@@ -129,12 +129,12 @@ def not_yet_synced(scene: Scene) -> None:
 
 def sync_job(scene: Scene, message: str | None = None, waiting: str = "") -> None:
     not_yet_synced(scene)
-    scene.jobs = job(ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY, "u-service", message, waiting)
+    scene.jobs = job(ROLE_SUBTREE_SYNC, "u-service", message, waiting)
 
 
 def fetch_blocked(scene: Scene) -> None:
     scene.base_says("Ready", "False", "Pending")
-    scene.jobs = job(ROLE_FETCH, ANNOTATION_FETCH_KEY, "u-base", waiting="ImagePullBackOff")
+    scene.jobs = job(ROLE_FETCH, "u-base", waiting="ImagePullBackOff")
 
 
 def no_base(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.jobs import JobResult
-from api.names import ANNOTATION_SYNC_KEY, ROLE_SUBTREE_SYNC
+from api.names import ROLE_SUBTREE_SYNC
 from app.lint.reasons import REASONS as LINT_REASONS
 from app.plugin.chain import Link
 from app.plugin.reasons import EVENTS
@@ -84,7 +84,7 @@ def test_a_failure_of_the_base_download(reason: str) -> None:
 def test_a_failure_of_the_subtree_sync(reason: str) -> None:
     scene = Scene()
     message = JobResult(ok=False, reason=reason, message="what happened").to_termination_message()
-    scene.jobs = job(ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY, "u-service", message)
+    scene.jobs = job(ROLE_SUBTREE_SYNC, "u-service", message)
     link = stopped_at(scene)
     assert (link.link, link.reason) == ("subtree", reason)
 

@@ -23,10 +23,6 @@ from api.kinds import (
     Kind,
 )
 from api.names import (
-    ANNOTATION_FETCH_KEY,
-    ANNOTATION_REAP_KEY,
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
     LABEL_ROLE,
     ROLE_FETCH,
     ROLE_REAPER,
@@ -135,9 +131,9 @@ class Cluster:
 
     # -- observations -----------------------------------------------------------------------------------------------
 
-    def _jobs(self, owner: Json, role: str, key: str) -> tuple[JobState, ...]:
+    def _jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
         return tuple(
-            read_job(job, self.machinery.job_pods.get(uid_of(job), ()), key)
+            read_job(job, self.machinery.job_pods.get(uid_of(job), ()))
             for job in self.store.owned(JOB, owner)
             if text(job, "metadata", "labels", LABEL_ROLE) == role
         )
@@ -165,8 +161,8 @@ class Cluster:
                 disk_claim=disk,
                 disk_wanted=dig(obj, "spec", "adapterDisk") is not None
                 or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in holding),
-                fetches=self._jobs(obj, ROLE_FETCH, ANNOTATION_FETCH_KEY),
-                reap_jobs=self._jobs(obj, ROLE_REAPER, ANNOTATION_REAP_KEY),
+                fetches=self._jobs(obj, ROLE_FETCH),
+                reap_jobs=self._jobs(obj, ROLE_REAPER),
                 users=self._users(disk),
             )
         )
@@ -220,7 +216,7 @@ class Cluster:
         isvc = store.get(INFERENCE_SERVICE, inference_service_name(name_of(obj), NAMESPACE))
         origin, wiring = service.cache_origin(facts), live_wiring(isvc)
         claim = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
-        stage_jobs = self._jobs(obj, ROLE_STAGING, ANNOTATION_STAGE_KEY)
+        stage_jobs = self._jobs(obj, ROLE_STAGING)
         return service.Observed(
             facts,
             machinery.now,
@@ -234,7 +230,7 @@ class Cluster:
             ),
             disk_claim=store.get(PERSISTENT_VOLUME_CLAIM, claim),
             kept_claim=store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None,
-            sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC, ANNOTATION_SYNC_KEY),
+            sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC),
             stage_jobs=stage_jobs,
             progress={
                 job.uid: Progress(downloadedBytes=1, totalBytes=2, percentage=50)

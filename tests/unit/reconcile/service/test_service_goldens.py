@@ -222,10 +222,7 @@ def test_staging_and_sync_jobs() -> None:
     key = sync["metadata"]["annotations"]["aim.eai.amd.com/sync-key"]
     (stage,) = rendered(decide(observe(service | {"status": SYNCED | {"adapterSubtreeSyncKey": key}}, config)), JOB)
     check_golden("jobs", "stage", stage)
-    assert (
-        read_job(stage, (), "aim.eai.amd.com/stage-key").key
-        == stage["metadata"]["annotations"]["aim.eai.amd.com/stage-key"]
-    )
+    assert read_job(stage, ()).key == stage["metadata"]["annotations"]["aim.eai.amd.com/stage-key"]
 
 
 def test_a_typed_s3_block_mounts_its_credentials() -> None:
