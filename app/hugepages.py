@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +32,10 @@ def use_huge_pages() -> int:
     moved = 0
     for start, end in anonymous_ranges(_MAPS.read_text(), size):
         for at in _filled(libc, start, end, size):
+            begun = time.perf_counter()
             if libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), _COLLAPSE) == 0:
                 moved += size
+                time.sleep(time.perf_counter() - begun)  # who waits for this very memory goes first
             else:  # an older kernel collapses it by itself, in time
                 libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), _ADVISE)
     return moved

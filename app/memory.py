@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import time
 from collections.abc import Iterator, Sequence
 
 from app.hugepages import use_huge_pages
@@ -15,11 +16,12 @@ log = logging.getLogger(__name__)
 
 _GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
 _FREEZE_SECONDS = 0.2  # while caches are filled
-_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came
+_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came; two moves, where much did
 _LOOK_SECONDS = 0.25
 _MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
 _MOVE_SECONDS = 60.0  # between two looks for memory to put onto huge pages
-_FIRST_MOVE_SECONDS = 3.0  # after caches are filled: the first passes go before
+_CALM_SECONDS = 3.0  # with few changes only: then it is done, and first so long after caches are filled
+_FEW_CHANGES = 30
 
 
 @contextlib.contextmanager
@@ -61,14 +63,17 @@ async def _freeze_again_and_again(informers: Sequence[Informer]) -> None:
 
 
 async def _move_again_and_again(informers: Sequence[Informer]) -> None:
-    await asyncio.sleep(_FIRST_MOVE_SECONDS)
-    known = -1
+    """Put memory onto huge pages in calm moments: for some milliseconds the loop waits for what is being moved."""
+    known, moved_at = -1, float("-inf")
     while True:
-        if (changes := _changes(informers)) != known:
-            known = changes
+        before = _changes(informers)
+        await asyncio.sleep(_CALM_SECONDS)
+        changes, now = _changes(informers), time.monotonic()
+        patience = _MOVE_SECONDS if changes - before <= _FEW_CHANGES else _REFREEZE_SECONDS
+        if changes != known and now - moved_at >= patience:
             moved = await asyncio.to_thread(use_huge_pages)
             log.debug("memory lies on huge pages", extra={"bytes": moved})
-        await asyncio.sleep(_MOVE_SECONDS)
+            known, moved_at = changes, now
 
 
 def _changes(informers: Sequence[Informer]) -> int:

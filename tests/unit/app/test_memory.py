@@ -86,13 +86,13 @@ def test_an_administrator_who_says_never_and_a_system_without_are_left_alone(
     assert use_huge_pages() == 0
 
 
-async def test_memory_is_moved_when_something_changed_and_not_otherwise(
+async def test_memory_is_moved_when_something_changed_in_calm_moments(
     monkeypatch: pytest.MonkeyPatch, pods: Informer
 ) -> None:
     moves: list[int] = []
     monkeypatch.setattr(memory, "use_huge_pages", lambda: moves.append(pods.changes) or 0)
-    monkeypatch.setattr(memory, "_FIRST_MOVE_SECONDS", 0.0)
-    monkeypatch.setattr(memory, "_MOVE_SECONDS", 0.01)
+    monkeypatch.setattr(memory, "_CALM_SECONDS", 0.05)
+    monkeypatch.setattr(memory, "_MOVE_SECONDS", 0.0)
     before = gc.get_threshold(), gc.get_freeze_count()
 
     tending = asyncio.create_task(memory.tend_memory([pods]))
@@ -104,6 +104,14 @@ async def test_memory_is_moved_when_something_changed_and_not_otherwise(
         assert len(moves) == change + 1
         assert gc.get_freeze_count() > before[1]
         pods.store({"metadata": {"namespace": "team", "name": f"pod-{change}", "resourceVersion": str(change + 1)}})
+
+    for change in range(3000):  # a flood
+        if change % 10 == 0:
+            await asyncio.sleep(0.001)
+        pods.store({"metadata": {"namespace": "team", "name": "pod-0", "resourceVersion": str(change + 10)}})
+    assert len(moves) <= 3  # what comes with the flood waits for its end
+    await asyncio.sleep(0.3)
+    assert moves[-1] == pods.changes
 
     tending.cancel()
     await asyncio.gather(tending, return_exceptions=True)
