@@ -270,6 +270,16 @@ def parent_artifact(artifact: object) -> str | None:
     return parent if isinstance(parent, str) and parent else None
 
 
+def cached_name(cache: object) -> str | None:
+    """Name of the profile, template or model that an AIMProfileCache or AIMTemplateCache is made for, or None."""
+    return text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
+
+
+def cached_scope(cache: object) -> str:
+    """Scope of what a cache is made for: `Cluster`, or `Namespace` (also where it does not say)."""
+    return text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
+
+
 def condition(obj: object, kind: str) -> Json:
     """The condition of that type, an empty object where there is none."""
     for entry in items(obj, "status", "conditions"):

@@ -32,6 +32,7 @@ from api.names import FIELD_OWNER, LABEL_MANAGED_BY
 from api.view import (
     Json,
     adapter_refs,
+    cached_name,
     dig,
     is_adapter,
     items,
@@ -99,9 +100,9 @@ _ARTIFACT: Mapping[str, IndexFunction] = {
 }
 _CACHE: Mapping[str, IndexFunction] = {
     "artifact": lambda obj: [word(obj, name) for name in artifact_names(obj)],
-    "origin": lambda obj: _one(obj, text(obj, "spec", "profileName") or text(obj, "spec", "templateName")),
+    "origin": lambda obj: _one(obj, cached_name(obj)),
     "waiting": lambda obj: () if text(obj, "status", "status") == "Ready" else (namespace_of(obj),),
-    "any-origin": lambda obj: filter(None, (text(obj, "spec", "profileName") or text(obj, "spec", "templateName"),)),
+    "any-origin": lambda obj: filter(None, (cached_name(obj),)),
 }
 _OWNED: Mapping[str, IndexFunction] = {"owner": _owners}
 _POD: Mapping[str, IndexFunction] = {

@@ -23,7 +23,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE, LEASE_NAME, inference_service_name
-from api.view import Json, items, name_of, namespace_of, runtime_config_name, text, uid_of
+from api.view import Json, cached_name, cached_scope, items, name_of, namespace_of, runtime_config_name, text, uid_of
 from app.plugin.access import ProblemError
 from app.plugin.snapshot import Snapshot, event_time
 from app.plugin.world import DemandWorld, Known, complete
@@ -151,16 +151,8 @@ async def _caches(reader: _Reader, facts: ServiceSeen) -> tuple[Json, ...]:
         overlays = await reader.every(AIM_PROFILE, namespace, f"{LABEL_SERVICE}={label_value(name_of(facts.new))}")
         origins |= {(name_of(overlay), "Namespace") for overlay in overlays}
     caches = await reader.every(cache_kind(pipeline.kind), namespace)
-    found = [cache for cache in caches if (_origin(cache), _scope(cache)) in origins]
+    found = [cache for cache in caches if (cached_name(cache), cached_scope(cache)) in origins]
     return tuple(sorted(found, key=name_of))
-
-
-def _origin(cache: Json) -> str | None:
-    return text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
-
-
-def _scope(cache: Json) -> str:
-    return text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
 
 
 class _Reader:

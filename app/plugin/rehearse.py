@@ -39,6 +39,8 @@ from api.names import (
 )
 from api.view import (
     Json,
+    cached_name,
+    cached_scope,
     declared_rank,
     dig,
     is_adapter,
@@ -215,7 +217,7 @@ class Rehearsal:
     def _sources(self, cache: Json) -> Any:
         if own := items(cache, "spec", "modelSources"):
             return own
-        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
+        name = cached_name(cache)
         for kind in (
             AIM_PROFILE,
             AIM_CLUSTER_PROFILE,
@@ -287,9 +289,8 @@ def caches_of(facts: Any, caches: Iterable[Json]) -> list[Json]:
             cache
             for cache in caches
             if namespace_of(cache) == namespace_of(facts.new)
-            and (text(cache, "spec", "profileName") or text(cache, "spec", "templateName")) == origin.name
-            and (text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace")
-            == origin.scope
+            and cached_name(cache) == origin.name
+            and cached_scope(cache) == origin.scope
         ),
         key=name_of,
     )

@@ -17,12 +17,25 @@ from api.kinds import (
     AIM_SERVICE_TEMPLATE,
     Kind,
 )
-from api.view import Json, items, mapping, name_of, namespace_of, paused, runtime_config_name, terminating, text, uid_of
+from api.view import (
+    Json,
+    cached_name,
+    cached_scope,
+    items,
+    mapping,
+    name_of,
+    namespace_of,
+    paused,
+    runtime_config_name,
+    terminating,
+    text,
+)
 from reconcile.cache import Key
 from reconcile.caches.decide import Observed, decide
 from reconcile.controllers import Keys, Tools, keys, unless_progress
 from reconcile.engine import Watch, keys_of_both
 from reconcile.informers import MODEL_KINDS, templates_of, word
+from reconcile.references import render_reference
 from rules.resolve import Resolved, lookup, resolve_runtime_config
 
 
@@ -87,18 +100,16 @@ class CacheController:
             origin=self._words(cache, origin),
             sources=sources,
             artifacts={uri: tools.world.artifacts_by_source(namespace, uri) for uri in sorted(uris)},
-            resolved=_reference(origin) if origin is not None else None,
+            resolved=render_reference(origin),
             typed_s3=bool(mapping(config.spec, "artifact", "s3")),
         )
         return await tools.shell.carry_out(self._kind, cache, decide(seen))
 
     def _origin(self, cache: Json) -> Resolved | None:
         """Return the profile, template or model that the cache is for."""
-        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
-        scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
         for kind in (*self._origins, *self._models):
-            if kind.namespaced == (scope == "Namespace"):
-                found = self._tools.find(kind, namespace_of(cache), name)
+            if kind.namespaced == (cached_scope(cache) == "Namespace"):
+                found = self._tools.find(kind, namespace_of(cache), cached_name(cache))
                 if found is not None:
                     return Resolved(kind, found)
         return None
@@ -107,8 +118,7 @@ class CacheController:
         """What the cache is for, in words."""
         if origin is not None:
             return f'{origin.kind.kind} "{origin.name}"'
-        name = text(cache, "spec", "profileName") or text(cache, "spec", "templateName") or ""
-        return f'{self._origins[0].kind} "{name}"'
+        return f'{self._origins[0].kind} "{cached_name(cache) or ""}"'
 
     def _sources(self, cache: Json, origin: Resolved | None) -> Sequence[Any] | None:
         """Return the model sources: the cache's own, its origin's, for a template without any its model's.
@@ -125,14 +135,3 @@ class CacheController:
             return sources
         found = lookup(self._tools.world, MODEL_KINDS, namespace_of(cache), model)
         return items(found.obj, "spec", "modelSources") if isinstance(found, Resolved) else ()
-
-
-def _reference(origin: Resolved) -> dict[str, str]:
-    reference = {
-        "kind": origin.kind.kind,
-        "name": origin.name,
-        "namespace": namespace_of(origin.obj),
-        "scope": origin.scope,
-        "uid": uid_of(origin.obj),
-    }
-    return {key: value for key, value in reference.items() if value}

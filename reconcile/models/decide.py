@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from api.errors import FieldError
-from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
-from api.view import Json, generation_of, integer, mapping, namespace_of, paused, terminating, text, uid_of
+from api.view import Json, generation_of, integer, mapping, paused, terminating, text
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
 from reconcile.objects import without_nulls
 from reconcile.profiles.decide import Hardware, availability
+from reconcile.references import render_config_reference, render_reference
 from rules.resolve import MergedRuntimeConfig, Missing, Reference, Resolved
 
 
@@ -45,11 +45,11 @@ def decide(seen: Observed) -> Decision:
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "status": _phase(ready),
-        "resolvedRuntimeConfig": _config(seen),
+        "resolvedRuntimeConfig": render_config_reference(seen.config),
         "conditions": render_conditions(seen.obj, (ready,), generation=generation, now=seen.now),
     }
     if template:
-        status["resolvedModel"] = _model(seen.model)
+        status["resolvedModel"] = render_reference(seen.model)
         status["hardwareSummary"] = hardware_of(seen.obj).summary
     return Decision(status=without_nulls(status))
 
@@ -77,30 +77,3 @@ def _phase(ready: Condition) -> str:
     if ready.reason == "ConfigInvalid":
         return "Failed"
     return "NotAvailable" if ready.reason == "NoMatchingNode" else "Pending"
-
-
-def _model(reference: Reference | None) -> dict[str, Any] | None:
-    if not isinstance(reference, Resolved):
-        return None
-    return {
-        "kind": reference.kind.kind,
-        "name": reference.name,
-        "namespace": namespace_of(reference.obj) or None,
-        "scope": reference.scope,
-        "uid": uid_of(reference.obj) or None,
-    }
-
-
-def _config(seen: Observed) -> dict[str, Any] | None:
-    config = seen.config
-    if not config.found:
-        return None
-    found = config.namespaced if config.namespaced is not None else config.cluster
-    kind = AIM_RUNTIME_CONFIG if config.namespaced is not None else AIM_CLUSTER_RUNTIME_CONFIG
-    return {
-        "kind": kind.kind,
-        "name": config.name,
-        "namespace": namespace_of(found) or None,
-        "scope": config.scope,
-        "uid": uid_of(found) or None,
-    }

@@ -10,6 +10,7 @@ from api.kinds import AIM_ARTIFACT, AIM_PROFILE
 from api.view import (
     EMPTY,
     Json,
+    cached_name,
     caching_mode,
     condition,
     dig,
@@ -163,9 +164,8 @@ def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool)
     """Whether a cache that somebody else made may serve this service."""
     if terminating(cache) or caching_mode(service) == "Dedicated" or text(cache, "spec", "mode") == "Dedicated":
         return False
-    named = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
     scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope")
-    if named != origin.name or scope not in (None, origin.scope):
+    if cached_name(cache) != origin.name or scope not in (None, origin.scope):
         return False
     if _uris(items(cache, "spec", "modelSources")) != _uris(origin.sources):
         return False

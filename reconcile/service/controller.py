@@ -27,6 +27,8 @@ from api.names import (
 )
 from api.view import (
     Json,
+    cached_name,
+    cached_scope,
     dig,
     items,
     mapping,
@@ -165,7 +167,7 @@ class ServiceController:
 
     def _by_cache(self, cache: Json) -> Keys:
         """Services that use the cache, and those of its profile or template that may use it now."""
-        origin = text(cache, "spec", "profileName") or text(cache, "spec", "templateName")
+        origin = cached_name(cache)
         found = self._services("cache", word(cache, name_of(cache)))
         for index in ("profile", "template", "model"):
             found += self._services(index, word(cache, origin))
@@ -269,7 +271,7 @@ class ServiceController:
         if origin is None:
             return ()
         found = self._tools.informers[origin.kind].by_index("origin", word(facts.new, origin.name))
-        return tuple(cache for cache in found if _scope(cache) == origin.scope)
+        return tuple(cache for cache in found if cached_scope(cache) == origin.scope)
 
     def _disk_claim(self, facts: ServiceSeen) -> Json | None:
         if not facts.base.known:
@@ -318,11 +320,6 @@ class ServiceController:
             return None
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
         return int(any(node_matches(mapping(node, "metadata", "labels"), terms) for node in nodes.items()))
-
-
-def _scope(cache: Json) -> str:
-    """Scope of what a cache caches for."""
-    return text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
 
 
 def _ready_since(pod: Json) -> str | None:

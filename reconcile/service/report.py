@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from api.accelerators import labels_sought, node_selector_terms
-from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ANNOTATION_TAKE_OVER
 from api.view import (
     adapter_refs,
@@ -19,13 +18,13 @@ from api.view import (
     mapping,
     name_of,
     namespace_of,
-    runtime_config_name,
     terminating,
     text,
     uid_of,
     uses_adapters,
 )
 from reconcile.conditions import Condition, render_conditions
+from reconcile.references import render_config_reference, render_reference
 from reconcile.service.adapters import ON_DISK, RESTART_REQUIRED, AdaptersDecision, describe, reason_of
 from reconcile.service.cache import CacheView
 from reconcile.service.manifests import cache_kind, replicas_of
@@ -42,7 +41,6 @@ from reconcile.service.serving import (
     runs_an_old_version,
 )
 from reconcile.service.subtree import Disk
-from rules.resolve import Reference, Resolved
 from rules.suggest import fit_names
 
 SERVED = "InferenceServiceReady"
@@ -295,10 +293,10 @@ def render_status(
     return {
         "observedGeneration": generation,
         "conditions": render_conditions(service, conditions, generation=generation, now=seen.now),
-        "resolvedProfile": _reference(pipeline.profile),
-        "resolvedModel": _reference(pipeline.model),
-        "resolvedTemplate": _reference(pipeline.template),
-        "resolvedRuntimeConfig": _resolved_config(seen),
+        "resolvedProfile": render_reference(pipeline.profile),
+        "resolvedModel": render_reference(pipeline.model),
+        "resolvedTemplate": render_reference(pipeline.template),
+        "resolvedRuntimeConfig": render_config_reference(seen.facts.config),
         "cache": _cache_status(seen, cache),
         "runtime": _runtime(seen),
         "adapters": list(adapters.entries) or None,
@@ -310,33 +308,6 @@ def render_status(
         "lastRetryStaging": annotation(service, ANNOTATION_RETRY_STAGING)
         or text(service, "status", "lastRetryStaging"),
         "lastRestage": annotation(service, ANNOTATION_RESTAGE) or text(service, "status", "lastRestage"),
-    }
-
-
-def _reference(reference: Reference | None) -> dict[str, Any] | None:
-    if not isinstance(reference, Resolved):
-        return None
-    return {
-        "kind": reference.kind.kind,
-        "name": reference.name,
-        "namespace": namespace_of(reference.obj) or None,
-        "scope": reference.scope,
-        "uid": uid_of(reference.obj) or None,
-    }
-
-
-def _resolved_config(seen: Observed) -> dict[str, Any] | None:
-    config = seen.facts.config
-    if not config.found:
-        return None
-    found = config.namespaced if config.namespaced is not None else config.cluster
-    kind = AIM_RUNTIME_CONFIG if config.namespaced is not None else AIM_CLUSTER_RUNTIME_CONFIG
-    return {
-        "kind": kind.kind,
-        "name": runtime_config_name(seen.service),
-        "namespace": namespace_of(found) or None,
-        "scope": config.scope,
-        "uid": uid_of(found) or None,
     }
 
 
