@@ -64,6 +64,8 @@ _HASH_LENGTH = 8
 _ISVC_NAME_MINIMUM = 10  # one letter, a dash and the hash
 _NOT_IN_A_LABEL = re.compile(r"[^a-z0-9]+")
 
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
 ADAPTER_DIRECTORY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MODEL_ID_PATTERN = r"^[a-zA-Z0-9_-]+/[a-zA-Z0-9._-]+$"
 SOURCE_URI_PATTERN = r"^(hf|s3)://[^ \t\r\n]+$"
@@ -90,6 +92,11 @@ def derive_name(*parts: str, limit: int = DNS_LABEL_LIMIT) -> str:
         readable = f"x{readable}"
     suffix = short_hash(*parts)
     return f"{readable[: limit - len(suffix) - 1].rstrip('-')}-{suffix}"
+
+
+def is_label_value(value: str) -> bool:
+    """Whether the API server takes a text as a label's value; the empty one, which it takes too, is left out here."""
+    return _LABEL_VALUE.fullmatch(value) is not None
 
 
 def inference_service_name_limit(namespace: str) -> int:

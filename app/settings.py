@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from api.names import is_label_value
 from app.settings_sources import DevClusterSource, EnvironSource, FileSource, Sources
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 
@@ -27,7 +28,6 @@ _SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", d
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -92,7 +92,7 @@ def _dns_labels(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _label_values(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
-        if not _LABEL_VALUE.fullmatch(value):
+        if not is_label_value(value):
             raise ValueError(f'"{value}" is no value of a label')
     return values
 

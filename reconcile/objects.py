@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
-from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name
+from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name, is_label_value
 from api.view import Json, dig, items, mapping, name_of, strings, uid_of
 
 _QUANTITY = re.compile(r"^([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
@@ -58,12 +58,9 @@ def managed_labels(**labels: str | None) -> dict[str, str]:
     return {LABEL_MANAGED_BY: FIELD_OWNER} | {key: value for key, value in labels.items() if value}
 
 
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-
-
 def label_value(value: str) -> str:
     """Return a name as a label's value: itself where the API server takes it, else shortened with a hash."""
-    return value if _LABEL_VALUE.fullmatch(value) else derive_name(value)
+    return value if is_label_value(value) else derive_name(value)
 
 
 _NEVER_PROPAGATED = ("app", "component", "serving.kserve.io/*", "batch.kubernetes.io/*", "job-name", "controller-uid")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
+from api.accelerators import DEVICE_IDS
 from api.errors import Cause, FieldError, FieldWarning
 from api.source_uri import SourceUriError, parse_source_uri
 from api.view import dig, items
@@ -13,24 +14,6 @@ from rules.environment import RESERVED_ENV, usable_env_entry
 from rules.seen import invalid
 from rules.suggest import did_you_mean, quoted
 from rules.verdict import Finding
-
-ACCELERATOR_MODELS = (
-    "MI100",
-    "MI210",
-    "MI250X",
-    "MI300A",
-    "MI300X",
-    "MI308X",
-    "MI325X",
-    "MI350X",
-    "MI355X",
-    "V710",
-    "W7900",
-    "W7800",
-    "RX9070",
-    "RX7900",
-)
-"""Models whose PCI device ids we know (interface facts, section 9)."""
 
 NAME_WORDS = "names have a-z, 0-9, - and . only"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123, as the API server
@@ -130,9 +113,9 @@ def unfamiliar_accelerator(path: str, model: str | None, vendor: str | None = No
 
     Models of another `vendor` are none of ours, however alike their names are.
     """
-    if model is None or model in ACCELERATOR_MODELS or (vendor or "amd").lower() != "amd":
+    if model is None or model in DEVICE_IDS or (vendor or "amd").lower() != "amd":
         return
-    guess = did_you_mean(model, ACCELERATOR_MODELS, _ALIKE)
+    guess = did_you_mean(model, DEVICE_IDS, _ALIKE)
     if guess:
         shown = model if len(model) <= 20 else f"{model[:19]}…"
         yield FieldWarning(path, "AcceleratorModelUnfamiliar", f'unfamiliar accelerator model "{shown}"; {guess}', 30)
