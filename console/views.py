@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from api.kinds import AIM_ARTIFACT
+from api.quantity import parse_quantity
 from api.record import record
 from api.view import (
     Json,
@@ -341,29 +342,15 @@ def _notes(service: Json) -> tuple[Note, ...]:
 
 def disk_view(namespace: str, claim: str, used: int, services: int, pvc: Json | None) -> DiskView:
     """Return an adapter disk. Args: `services` counts those on it; `pvc` is the claim, None when it is not known."""
-    capacity = text(pvc, "status", "capacity", "storage")
+    capacity = parse_quantity(text(pvc, "status", "capacity", "storage"))
     return DiskView(
         namespace=namespace,
         claim=_word(claim),
         used=used,
         services=services,
-        capacity=quantity_bytes(capacity) if capacity else None,
+        capacity=None if capacity is None else int(capacity),
         phase=_word(dig(pvc, "status", "phase")),
     )
-
-
-_FACTORS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "": 1}
-
-
-def quantity_bytes(value: str) -> int | None:
-    """Return a claim's capacity in bytes, None for a form that capacities do not have."""
-    number = value.rstrip("KMGTPik")
-    factor = (_FACTORS | _DECIMAL).get(value[len(number) :])
-    try:
-        return int(float(number) * factor) if factor is not None and len(number) < 20 else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def event_view(event: Json) -> EventView:

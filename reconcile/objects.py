@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from math import ceil
 from typing import Any
 
 from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name, is_label_value
+from api.quantity import parse_quantity
 from api.view import Json, dig, items, mapping, name_of, strings, uid_of
 
-_QUANTITY = re.compile(r"^([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?$")
-_FACTORS = {
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "P": Decimal(10**15),
-    "E": Decimal(10**18),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
-    "Pi": Decimal(2**50),
-    "Ei": Decimal(2**60),
-}
 GIB = 2**30
 
 
@@ -81,24 +63,6 @@ def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
         and any(fnmatchcase(key, pattern) for pattern in patterns)
         and not any(fnmatchcase(key, pattern) for pattern in _NEVER_PROPAGATED)
     }
-
-
-def parse_quantity(value: object) -> Decimal | None:
-    """Return a Kubernetes quantity as a number, or None when it is none.
-
-    Source: Kubernetes API, `resource.Quantity`.
-    """
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return Decimal(str(value))
-    match = _QUANTITY.match(value) if isinstance(value, str) else None
-    if match is None:
-        return None
-    try:
-        return Decimal(match[1]) * _FACTORS.get(match[2] or "", Decimal(1))
-    except InvalidOperation:  # an exponent beyond what Decimal holds
-        return None
 
 
 def whole_gibibytes(size_bytes: Decimal, headroom_percent: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from api.quantity import parse_quantity
 from devcluster.node.images import Image
 
 Json = dict[str, Any]
@@ -35,10 +36,6 @@ DEFAULT_CAPABILITIES = {  # linux/capability.h; what a container runtime leaves 
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
-_SUFFIX = {"": Decimal(1), "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(1000)}
-_SUFFIX |= {s: Decimal(1000) ** (n + 2) for n, s in enumerate("MGTPE")}
-_SUFFIX |= {s: Decimal(1024) ** (n + 1) for n, s in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 
 
 class ConfigError(Exception):
@@ -209,7 +206,7 @@ def _escape(value: str) -> str:
 def resource_value(pod: Json, ref: Json, facts: PodFacts, container: Json | None = None) -> str:
     """Return a resourceFieldRef: the quantity in units of its divisor, rounded up; an unset limit is the node's.
 
-    Raises: ConfigError when the container or the field is not known.
+    Raises: ConfigError when the container or the field is not known, or a value is no quantity.
     """
     if container is None or ref.get("containerName"):
         every = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
@@ -221,19 +218,15 @@ def resource_value(pod: Json, ref: Json, facts: PodFacts, container: Json | None
     text = (resources.get(kind) or {}).get(name)
     if text is None:
         text = facts.node_allocatable.get(name, "0") if kind == "limits" else "0"
-    divisor = parse_quantity(str(ref.get("divisor") or "1")) or Decimal(1)
-    return str((parse_quantity(text) / divisor).to_integral_value(ROUND_CEILING))
+    divisor = _quantity(ref.get("divisor") or "1") or Decimal(1)
+    return str((_quantity(text) / divisor).to_integral_value(ROUND_CEILING))
 
 
-def parse_quantity(text: str) -> Decimal:
-    """Parse a Kubernetes quantity ("250m", "4Gi"). Raises: ConfigError."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None or found.group(2) not in _SUFFIX:
-        try:
-            return Decimal(text)
-        except ArithmeticError as error:
-            raise ConfigError(f'"{text}" is no quantity') from error
-    return Decimal(found.group(1)) * _SUFFIX[found.group(2)]
+def _quantity(value: object) -> Decimal:
+    number = parse_quantity(value)
+    if number is None:
+        raise ConfigError(f'"{value}" is no quantity')
+    return number
 
 
 def identity(pod: Json, container: Json, image: Image) -> Identity:

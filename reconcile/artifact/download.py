@@ -12,13 +12,14 @@ from typing import Any
 
 from api.kinds import JOB
 from api.names import ANNOTATION_RETRY_STAGING, fetch_key
+from api.quantity import parse_quantity
 from api.view import annotation, dig, integer, mapping, name_of, namespace_of, source_uri, text, uid_of
 from reconcile.artifact.manifests import render_fetch_job
 from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import render_progress
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState, retry_at
-from reconcile.objects import parse_quantity, parse_timestamp, timestamp
+from reconcile.objects import parse_timestamp, timestamp
 
 Bookkeeping = dict[str, Any]  # status.download
 

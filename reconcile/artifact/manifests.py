@@ -20,6 +20,7 @@ from api.names import (
     derive_name,
     short_hash,
 )
+from api.quantity import parse_quantity
 from api.view import (
     Json,
     annotation,
@@ -39,7 +40,6 @@ from reconcile.objects import (
     label_value,
     managed_labels,
     owner_reference,
-    parse_quantity,
     propagated_labels,
     whole_gibibytes,
 )

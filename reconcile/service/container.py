@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from api.accelerators import gpu_resource
+from api.quantity import parse_quantity
 from api.view import Json, items, mapping
-from reconcile.objects import parse_quantity
 from reconcile.service.plan import Plan
 from rules.environment import ADAPTER_ENV_PREFIX
 from rules.resolve import merge_env

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.query import Query, parse_query
-from console.views import BaseView, brief, event_view, quantity_bytes, service_view, used_bytes
+from console.views import BaseView, brief, event_view, service_view, used_bytes
 from rules.world import SnapshotWorld
 from tests.console.scene import MIB, Scene, adapter, service
 
@@ -105,22 +105,6 @@ def test_any_adapter_entry_can_be_shown(entry: Any, progress: Any) -> None:
     one["status"]["adapters"] = [entry, {"name": "x", "state": entry, "progress": progress, "warnings": entry}]
     brief(one)
     shown(one)
-
-
-@pytest.mark.parametrize(
-    ("value", "count"),
-    [
-        ("50Gi", 50 * 2**30),
-        ("1.5Gi", 3 * 2**29),
-        ("1000", 1000),
-        ("2M", 2_000_000),
-        ("x", None),
-        ("", None),
-        ("1e99999", None),
-    ],
-)
-def test_quantities(value: str, count: int | None) -> None:
-    assert quantity_bytes(value) == count
 
 
 QUERIES = {

@@ -21,7 +21,6 @@ from reconcile.objects import (
     covers,
     label_value,
     merge_patch,
-    parse_quantity,
     parse_timestamp,
     propagated_labels,
     timestamp,
@@ -139,7 +138,6 @@ def test_sizes_have_headroom_and_are_whole() -> None:
 
 @given(st.text(max_size=12) | st.integers() | st.none() | st.floats(allow_nan=False, allow_infinity=False))
 def test_parsing_never_raises(value: Any) -> None:
-    parse_quantity(value)
     parse_timestamp(value)
 
 

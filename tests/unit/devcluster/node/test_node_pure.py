@@ -29,7 +29,6 @@ from devcluster.node.resolve import (
     expand,
     field_value,
     identity,
-    parse_quantity,
     resource_value,
 )
 from devcluster.node.status import Record, Seen, build_status, decide_phase, difference
@@ -126,13 +125,6 @@ def test_unknown_field_is_a_config_error() -> None:
 )
 def test_resource_value(ref: Json, expected: str) -> None:
     assert resource_value(pod(), ref, FACTS, {"resources": {"limits": {"cpu": "1500m"}}}) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), ("1k", 1000), ("1Ki", 1024), ("1.5Gi", 1.5 * 2**30), ("2e3", 2000)]
-)
-def test_quantities(text: str, value: float) -> None:
-    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,12 @@ MODELS_CASES: dict[str, tuple[Observed, tuple[str, str], list[str], int]] = {
         ["PersistentVolumeClaim"],
         0,
     ),
+    "the declared size is more than any disk has: a claim that stays Pending": (
+        observe(model(size="1e5000")),
+        ("Pending", "Pending"),
+        ["PersistentVolumeClaim"],
+        0,
+    ),
     "it was measured: a claim": (
         observe(model({"discoveredSizeBytes": 7 * 2**30})),
         ("Pending", "Pending"),
