@@ -191,6 +191,7 @@ class _Pass:
     delete: list[Delete] = field(default_factory=list)
     events: list[EventNote] = field(default_factory=list)
     moved: list[_Move] = field(default_factory=list)
+    awaited: list[str] = field(default_factory=list)  # see `AdaptersDecision`
     recheck: timedelta | None = None
     restless: bool = False  # something may follow from what this pass writes
     calm: set[str] = field(default_factory=set)  # adapters that changed, and wait for a Job or for nobody now
@@ -202,36 +203,21 @@ class _Pass:
             for entry in items(seen.service, "status", "adapters")
             if (name := text(entry, "name"))
         }
-        entries: list[dict[str, Any]] = []
-        staging: list[dict[str, Any]] = []
-        awaited: list[str] = []
-        wanted: set[str] = set()
-        names: set[str] = set()
+        refs: dict[str, AdapterRef] = {}
         for ref in adapter_refs(seen.service):
-            if ref.name in names:
-                continue
-            names.add(ref.name)
-            before = old.get(ref.name, EMPTY)
-            entry = self._entry(ref, _on_present_disk(before))
-            if key := entry.get("stageKey"):
-                wanted.add(key)
-            if entry["state"] != "Deleting":
-                staging.append(entry)
-            served = self._as_served(ref, entry, before)
-            if entry["state"] not in ON_DISK and self._would_be_lost(ref, entry, before):
-                awaited.append(ref.name)
-                served = counted(served, seen.pods)
-            elif served["state"] == "Failed" and not served.get("digest"):
-                served = _without(served, "loadedReplicas")
-            elif served["state"] == "Failed":
-                served = recounted(served, seen.pods)
-            entries.append(self._observe(served, before))
-            self.restless |= entries[-1] != before and ref.name not in self.calm
-        for name in sorted(old.keys() - names):
+            refs.setdefault(ref.name, ref)
+        on_disk = {}
+        entries = []
+        for name, ref in refs.items():
+            before = old.get(name, EMPTY)
+            on_disk[name] = self._entry(ref, _on_present_disk(before))
+            entries.append(self._report(ref, on_disk[name], before))
+        for name in sorted(old.keys() - refs.keys()):
             self.restless = True
             leaving = self._leaving(old[name])
             if leaving is not None:
                 entries.append(self._observe(leaving, old[name]))
+        wanted = {entry.get("stageKey") for entry in on_disk.values()}
         for job in seen.stage_jobs:
             if not job.terminating and (job.key not in wanted or found_undeclared(job)):
                 self.restless = True
@@ -242,10 +228,24 @@ class _Pass:
             tuple(self.delete),
             (*self.events, *_told(self.moved)),
             self.recheck,
-            tuple(staging),
-            tuple(awaited),
+            tuple(entry for entry in on_disk.values() if entry["state"] != "Deleting"),
+            tuple(self.awaited),
             at_rest=not (self.restless or seen.pods or seen.moving),
         )
+
+    def _report(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
+        """Return what the status says about a declared adapter that stands on the present disk as `entry` says."""
+        served = self._as_served(ref, entry, before)
+        if entry["state"] not in ON_DISK and self._would_be_lost(ref, entry, before):
+            self.awaited.append(ref.name)
+            served = counted(served, self.seen.pods)
+        elif served["state"] == "Failed" and not served.get("digest"):
+            served = _without(served, "loadedReplicas")
+        elif served["state"] == "Failed":
+            served = recounted(served, self.seen.pods)
+        reported = self._observe(served, before)
+        self.restless |= reported != before and ref.name not in self.calm
+        return reported
 
     def _as_served(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
         """Say what is served while the servers use another disk than the one that the entry is about."""
