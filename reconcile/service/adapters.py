@@ -53,18 +53,6 @@ from reconcile.settings import ReconcileSettings
 from rules.rank import round_up
 from rules.resolve import ArtifactState, Unreadable
 
-__all__ = [
-    "ON_DISK",
-    "RESTART_REQUIRED",
-    "AdaptersDecision",
-    "Observed",
-    "ServerPod",
-    "decide_adapters",
-    "declared_paths",
-    "describe",
-    "reason_of",
-]
-
 NOT_FOUND = "AdapterArtifactNotFound"
 RANK_EXCEEDS = "AdapterRankExceedsCeiling"
 HELD = "AdapterHeldForUnload"

@@ -57,11 +57,10 @@ from reconcile.informers import (
 )
 from reconcile.objects import parse_timestamp
 from reconcile.poll import Poller, Question
-from reconcile.service.adapters import ServerPod
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import OF_THE_SERVER, Observed, decide
-from reconcile.service.live import mounted_by, server_started
-from reconcile.service.manifests import PORT
+from reconcile.service.live import PORT, mounted_by, server_started
+from reconcile.service.loading import ServerPod
 from reconcile.service.plan import Plan, make_plan
 from reconcile.shell import Again, ApplyRefusedError
 from rules.seen import ServiceSeen

@@ -1,4 +1,4 @@
-"""The objects that an AIMService leads to: caches and Jobs; the rest is re-exported for those who look here. Pure.
+"""The caches, overlay profiles and Jobs that an AIMService leads to; its server is in `inference_service`. Pure.
 
 Source: contract, section 6; interface facts, section 5.
 """
@@ -38,28 +38,8 @@ from api.view import (
 )
 from reconcile.jobs import ClaimMount, Credentials, JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
-from reconcile.service.inference_service import render_inference_service, replicas_of
-from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME, CONTAINER, PORT, AdapterWiring
-from reconcile.service.profile_file import render_profile_config_map
+from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME
 from reconcile.settings import ReconcileSettings
-
-__all__ = [
-    "CONTAINER",
-    "PORT",
-    "AdapterWiring",
-    "CacheOrigin",
-    "Staging",
-    "cache_kind",
-    "cache_name",
-    "render_cache",
-    "render_inference_service",
-    "render_overlay",
-    "render_profile_config_map",
-    "render_stage_job",
-    "render_sync_job",
-    "replicas_of",
-]
-
 
 # -- caches ---------------------------------------------------------------------------------------------------------
 

@@ -25,9 +25,11 @@ from api.view import (
 )
 from reconcile.conditions import Condition, render_conditions
 from reconcile.references import render_config_reference, render_reference
-from reconcile.service.adapters import ON_DISK, RESTART_REQUIRED, AdaptersDecision, describe, reason_of
+from reconcile.service.adapters import RESTART_REQUIRED, AdaptersDecision, describe, reason_of
 from reconcile.service.cache import CacheView
-from reconcile.service.manifests import cache_kind, replicas_of
+from reconcile.service.inference_service import replicas_of
+from reconcile.service.loading import ON_DISK
+from reconcile.service.manifests import cache_kind
 from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan
 from reconcile.service.serving import (

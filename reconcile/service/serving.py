@@ -22,7 +22,7 @@ from api.view import (
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
-from reconcile.service.adapters import ON_DISK, AdaptersDecision, describe
+from reconcile.service.adapters import AdaptersDecision, describe
 from reconcile.service.cache import CacheView, storage_problem, unresolved
 from reconcile.service.inference_service import CACHE_ROOT, cache_mounts, render_inference_service
 from reconcile.service.live import (
@@ -33,6 +33,7 @@ from reconcile.service.live import (
     live_config_map,
     roll_causes,
 )
+from reconcile.service.loading import ON_DISK
 from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan, make_plan
 from reconcile.service.profile_file import projected_feature, render_profile_config_map
