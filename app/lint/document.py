@@ -17,9 +17,9 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 try:
-    from yaml import CSafeLoader as Loader
+    from yaml import CSafeLoader as AnyLoader
 except ImportError:  # PyYAML without libyaml: the same marks, ten times slower
-    from yaml import SafeLoader as Loader  # type: ignore[assignment]
+    from yaml import SafeLoader as AnyLoader  # type: ignore[assignment]
 
 MOST_NODES = 500_000  # of one document, aliases spelt out: far beyond what etcd would store
 MOST_DEPTH = 200
@@ -27,10 +27,33 @@ MOST_DEPTH = 200
 _DOCUMENT = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _DIRECTIVES = re.compile(r"(?:\s*(?:[%#].*)?(?:\n|$))*")
 _ORIGIN = re.compile(r"^# Source: (\S+)", re.MULTILINE)  # written by `helm template`
-_INT = re.compile(r"^[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0o?[0-7_]+|0b[01_]+)$")
+_INT = re.compile(
+    r"^(?=[-+0-9])[-+]?_*(?:0_*[xX]_*[0-9a-fA-F][0-9a-fA-F_]*|0_*[bB]_*[01][01_]*|0_*(?:[oO]_*[0-7])?[0-7_]*|[1-9][0-9_]*)$"
+)
+_FLOAT = re.compile(r"^[-+]?(?:\.[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?$")
+_NOT_FINITE = re.compile(r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
 _PATH_PART = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _TEMPLATE = "; if this is a template, render it first, for example `helm template … | aim-adapters lint -`"
 _TAG = "tag:yaml.org,2002:"
+_WORDS = "y Y yes Yes YES on On ON true True TRUE n N no No NO off Off OFF false False FALSE"
+
+
+class Loader(AnyLoader):
+    """Takes plain words for the types that kubectl's reader takes them for: `y` a boolean, 1e3 and 08 numbers."""
+
+
+Loader.yaml_implicit_resolvers = {}  # its own: those of YAML 1.1 as PyYAML has them are no base for it
+
+
+for _name, _pattern, _first in (
+    ("bool", re.compile(f"^(?:{'|'.join(_WORDS.split())})$"), "yYnNtTfFoO"),
+    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("int", _INT, "-+0123456789"),
+    ("float", _FLOAT, "-+.0123456789"),
+    ("float", _NOT_FINITE, "-+."),
+    ("merge", re.compile(r"^<<$"), "<"),
+):
+    Loader.add_implicit_resolver(f"{_TAG}{_name}", _pattern, list(_first))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -123,7 +146,8 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Pro
             problems.append(Problem("YamlTooLarge", "it is nested too deeply", Position(offset + 1, 1)))
         except yaml.YAMLError as error:
             if is_json and (found := _read_json(text)) is not None:
-                return found, []
+                documents += found
+                break
             problems.append(_syntax(error, part, offset))
     return [entry for document in documents for entry in _unpack(document)], problems
 
@@ -166,11 +190,35 @@ def _read_part(part: str, offset: int) -> list[Document]:
 
 
 def _read_json(text: str) -> list[Document] | None:
-    """JSON that is no YAML (surrogate pairs, for one) is read without places."""
+    """JSON that is no YAML: objects one after the other (as `jq` prints them), or surrogate pairs.
+
+    An object that is YAML by itself keeps its places, one that is none has none. None: it is no JSON either.
+    """
+    found: list[Document] = []
+    decoder = json.JSONDecoder()
     try:
-        return [Document(json.loads(text), None)]
+        end = lines = 0
+        while (place := _after_blanks(text, end)) < len(text):
+            lines += text.count("\n", end, place)
+            value, end = decoder.raw_decode(text, place)
+            found += _placed_json(text[place:end], lines) or [Document(value, None, lines)]
+            lines += text.count("\n", place, end)
     except (ValueError, RecursionError):
         return None
+    return found
+
+
+def _placed_json(part: str, offset: int) -> list[Document]:
+    try:
+        return _read_part(part, offset)
+    except (yaml.YAMLError, _UnreadableError, RecursionError):
+        return []
+
+
+def _after_blanks(text: str, place: int) -> int:
+    while place < len(text) and text[place] in " \t\r\n":
+        place += 1
+    return place
 
 
 def _syntax(error: yaml.YAMLError, part: str, offset: int) -> Problem:
@@ -194,7 +242,7 @@ def _syntax(error: yaml.YAMLError, part: str, offset: int) -> Problem:
 
 
 def _unpack(document: Document) -> Iterator[Document]:
-    """Take the objects out of a `List`, as kubectl does."""
+    """Take the objects out of a `List`, as kubectl does, and out of lists in it."""
     value = document.value
     is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value
     if not is_list or not isinstance(value["items"], list):
@@ -214,7 +262,7 @@ def _unpack(document: Document) -> Iterator[Document]:
             said = {"apiVersion": value.get("apiVersion"), "kind": value["kind"].removesuffix("List")} | item
         else:
             said = item
-        yield Document(said, node, document.offset, document.origin, mine)
+        yield from _unpack(Document(said, node, document.offset, document.origin, mine))
 
 
 @dataclass(slots=True)
@@ -231,6 +279,9 @@ class _Reader:
         if self._nodes > MOST_NODES or depth > MOST_DEPTH:
             raise _UnreadableError(Problem("YamlTooLarge", "it is too large or nested too deeply", self._place(node)))
         if isinstance(node, ScalarNode):
+            if node.tag == f"{_TAG}float" and _NOT_FINITE.match(node.value):
+                detail = f"{node.value} is no value of JSON, so kubectl cannot send it: quote it if the word is meant"
+                self.problems.append(Problem("YamlInvalid", detail, self._place(node), path))
             return read_scalar(node.tag, node.value)
         if id(node) in self._open:
             raise _UnreadableError(Problem("YamlInvalid", "an alias refers to a node around it", self._place(node)))
@@ -277,26 +328,29 @@ class _Reader:
 
 
 _TRUE = frozenset({"yes", "true", "on", "y"})
+_LEAST_WITH_EXPONENT = 1e21  # below it a whole float is written to JSON without one: an integer for who reads it
 _NUMBER_BASES = (("0x", 16), ("0b", 2), ("0o", 8))
 
 
 def read_scalar(tag: str, raw: str) -> Any:
     """Return a scalar as Kubernetes' YAML reader makes JSON of it.
 
-    Source: YAML 1.1 types as go-yaml reads them; base-60 numbers and timestamps are strings there.
+    Source: YAML 1.1 types as go-yaml reads them; base-60 numbers and timestamps are strings there, and a leading zero
+    before an 8 or 9 makes no octal number.
     """
     kind = tag.removeprefix(_TAG)
     if kind == "null":
         return None
     if kind == "bool":
         return raw.lower() in _TRUE
-    if kind == "int" and (number := _integer(raw)) is not None:
-        return number
+    if kind == "int" and (integer := _integer(raw)) is not None:
+        return integer
     if kind == "float":
         try:
-            return float(raw.replace("_", ""))
+            number = float(raw.replace("_", ""))
         except ValueError:
             return raw
+        return int(number) if number.is_integer() and abs(number) < _LEAST_WITH_EXPONENT else number
     return raw
 
 

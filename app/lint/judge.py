@@ -118,7 +118,7 @@ class Collected:
             self.findings.append(_tell(file, document, "kind", "KindUnknown", message))
             return None
         if number not in _VERSIONS[known.kind]:
-            served = " and ".join(f"{AIM_GROUP}/{one}" for one in _VERSIONS[known.kind])
+            served = " or ".join(f"{AIM_GROUP}/{one}" for one in _VERSIONS[known.kind])
             message = f'{known.kind} is not served in version "{number}": write {served}'
             self.findings.append(_tell(file, document, "apiVersion", "VersionUnknown", message))
             return None

@@ -59,9 +59,7 @@ def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
     elif name is not None and not isinstance(name, str):
         yield _wrong_type("metadata.name", name, "string")
     elif name is not None and (not possible_name(name) or len(name) > 253):
-        detail = (
-            "a name has at most 253 lower-case letters, digits, '-' and '.', and begins and ends with none of these"
-        )
+        detail = "a name has at most 253 of a-z, 0-9, '-' and '.', and begins and ends with a letter or digit"
         yield FieldError("metadata.name", "NameInvalid", Cause.INVALID, detail, name)
     namespace = metadata.get("namespace")
     if namespace is not None and not isinstance(namespace, str):
@@ -71,6 +69,9 @@ def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
         yield FieldError(
             "metadata.namespace", "NamespaceOnClusterKind", Cause.FORBIDDEN, detail, hint="remove the namespace"
         )
+    elif namespace and (not possible_name(namespace) or "." in namespace or len(namespace) > 63):
+        detail = "a namespace's name has at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
+        yield FieldError("metadata.namespace", "NameInvalid", Cause.INVALID, detail, namespace)
     for field in ("labels", "annotations"):
         yield from _string_map(metadata.get(field), f"metadata.{field}")
 

@@ -57,6 +57,17 @@ SCALARS = {
     "nothing": ("~", None),
     "a tagged string": ("!!str 5", "5"),
     "an unknown tag is text": ("!secret abc", "abc"),
+    "one letter is a boolean": ("y", True),
+    "and so is this one": ("N", False),
+    "but not when tagged": ("!!str y", "y"),
+    "no octal number": ("08", 8),
+    "an octal number as of YAML 1.2": ("0o20", 16),
+    "an exponent without a dot": ("16e0", 16),
+    "an exponent": ("1.6e1", 16),
+    "a sign before a dot": ("+.5", 0.5),
+    "a binary number": ("0b101", 5),
+    "a prefix alone is text": ("0x", "0x"),
+    "a number cut off is text": ("12e", "12e"),
 }
 
 
@@ -64,6 +75,14 @@ SCALARS = {
 def test_scalars_read_as_kubernetes_reads_them(written: str, value: object) -> None:
     documents, problems = parse(f"x: {written}\n")
     assert (documents[0].value, problems) == ({"x": value}, [])
+
+
+def test_what_json_has_no_word_for_is_told() -> None:
+    (document,), _ = parse("a:\n- .inf\n- -.Inf\n- .nan\n- '.nan'\n")
+    assert [(problem.reason, problem.path) for problem in document.problems] == [
+        ("YamlInvalid", f"a[{index}]") for index in range(3)
+    ]
+    assert "quote it" in document.problems[0].detail
 
 
 def test_a_huge_number_is_text() -> None:
@@ -131,6 +150,23 @@ def test_items_of_a_typed_list_need_no_kind() -> None:
     assert not problems
     assert item.value == {"apiVersion": "a/v1", "kind": "AIMService", "metadata": {"name": "x"}}
     assert item.locate("metadata.name") == Position(4, 14)
+
+
+def test_lists_in_lists_are_taken_apart() -> None:
+    (document,), _ = parse("kind: List\nitems:\n- kind: List\n  items:\n  - kind: A\n    x: 1\n    x: 2\n")
+    assert document.value == {"kind": "A", "x": 2}
+    assert document.locate("x") == Position(6, 5)
+    assert [problem.path for problem in document.problems] == ["x"]
+
+
+def test_json_objects_one_after_the_other_are_documents() -> None:
+    """As `jq` prints them and kubectl reads them."""
+    documents, problems = parse('{"a": 1}\n\n{"b":\n  2} {"c": "\\ud83d\\ude00"}\n', is_json=True)
+    assert problems == []
+    assert [document.value for document in documents] == [{"a": 1}, {"b": 2}, {"c": "\U0001f600"}]
+    assert [document.locate("b").line for document in documents] == [1, 3, 4]
+    documents, problems = parse('{"a": 1}\n{"b":\n', is_json=True)
+    assert (documents, len(problems)) == ([], 1)
 
 
 def test_directives_are_no_document() -> None:

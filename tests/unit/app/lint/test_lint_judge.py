@@ -311,6 +311,30 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert run("-", stdin="replicas: 2")[0] == 1
 
 
+def test_a_kustomization_and_its_patches_are_no_manifests(tmp_path: Path) -> None:
+    """A patch is a part of an object, and the kustomization may name our kinds as targets."""
+    files = {
+        "base/ours.yaml": PROFILE,
+        "over/kustomization.yaml": "patches:\n- path: part.yaml\n  target: {kind: AIMService}\n- patch: 'a: b\n  '\n"
+        "patchesStrategicMerge: [deep/more.yaml, ../base/gone.yaml]\n",
+        "over/part.yaml": "apiVersion: aim.eai.amd.com/v1alpha2\nkind: AIMService\nmetadata: {name: x}\n",
+        "over/deep/more.yaml": "apiVersion: aim.eai.amd.com/v1alpha2\nkind: AIMService\nmetadata: {name: x}\n",
+        "odd/kustomization.yml": "patches: {kind: AIMService}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    code, text = run(str(tmp_path))
+    over = tmp_path / "over"
+    assert code == 0, text
+    assert text.splitlines() == [
+        f"note: the patches of {over}/kustomization.yaml were left out; render it: "
+        f"kustomize build {over} | aim-adapters lint -",
+        "no findings: 1 object in 3 files, of which 2 files hold none",
+    ]
+    assert run(str(over / "part.yaml"))[0] == 1  # what is named is looked at
+
+
 EXITS: dict[str, tuple[tuple[str, ...], str, int]] = {
     "fine": (("-",), PROFILE, 0),
     "an error": (("-",), "a: [", 1),

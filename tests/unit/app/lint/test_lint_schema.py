@@ -85,6 +85,11 @@ CASES: dict[str, tuple[Kind, dict[str, Any], list[tuple[str, str]]]] = {
         {"metadata": {"name": "p", "namespace": "n"}, "spec": {"image": "i"}},
         [("metadata.namespace", "NamespaceOnClusterKind")],
     ),
+    "a namespace that none can be": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "namespace": "team.llm"}},
+        [("metadata.namespace", "NameInvalid")],
+    ),
 }
 
 
