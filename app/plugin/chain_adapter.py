@@ -33,9 +33,12 @@ from rules.validate import judge_stored
 def refused_adapter(seen: Snapshot, name: str) -> Link | None:
     """What the rules say against a declared adapter, or against one beside it as long as nothing is served.
 
-    It comes before cache and disk: nothing is made for a service that cannot be served as it is declared.
+    It comes before cache and disk: nothing is made for a service that cannot be served as it is declared. So does a
+    name that the service does not declare: whatever holds the others up is no answer to a slip of the pen.
     """
     refs = adapter_refs(seen.service)
+    if name not in {ref.name for ref in refs}:
+        return _not_declared(seen, name)
     said = {index: error for error in reversed(seen.errors) if (index := _index_of(error.path)) is not None}
     own = next((said[index] for index in sorted(said) if index < len(refs) and refs[index].name == name), None)
     if own is not None:
@@ -59,15 +62,17 @@ def _index_of(path: str) -> int | None:
 # -- one adapter ----------------------------------------------------------------------------------------------------
 
 
+def _not_declared(seen: Snapshot, name: str) -> Link:
+    declared = ", ".join(ref.name for ref in adapter_refs(seen.service)) or "none"
+    return broken(
+        "adapter",
+        "AdapterNotDeclaredByService",
+        f'the service does not declare "{name}" (declared: {declared})',
+        f"{PLUGIN} add {seen.name} {name} -n {seen.namespace}",
+    )
+
+
 def _adapter(seen: Snapshot, name: str) -> Link:
-    if name not in {ref.name for ref in adapter_refs(seen.service)}:
-        declared = ", ".join(ref.name for ref in adapter_refs(seen.service)) or "none"
-        return broken(
-            "adapter",
-            "AdapterNotDeclaredByService",
-            f'the service does not declare "{name}" (declared: {declared})',
-            f"{PLUGIN} add {seen.name} {name} -n {seen.namespace}",
-        )
     artifact = seen.facts.artifacts.get(name)
     if isinstance(artifact, Unreadable):
         return broken(

@@ -55,6 +55,8 @@ def status(  # noqa: PLR0917 - each is an option
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
 ) -> None:
+    if everywhere and service is not None:
+        raise typer.BadParameter("one service lives in one namespace: say it with -n", param_hint="--all-namespaces")
     access = Access(kubeconfig, context, namespace)
     if service is None:
         services = run(access, lambda client: _services(client, None if everywhere else access.place))
@@ -197,6 +199,10 @@ def add(  # noqa: PLR0917 - as above
 
     if source is not None and len(adapters) != 1:
         raise typer.BadParameter("--source describes one adapter: name one", param_hint="ADAPTER")
+    if source is None and (model_id or rank or compatible_with):
+        raise typer.BadParameter(
+            "--model-id, --rank and --compatible-with describe a new adapter: say its --source", param_hint="--source"
+        )
     access = Access(kubeconfig, context, namespace)
     new = NewAdapter(source, model_id, rank, tuple(compatible_with or ())) if source is not None else None
 
@@ -232,24 +238,23 @@ async def _make_artifact(
     client: Client, namespace: str, service: str, name: str, new: NewAdapter, *, dry_run: bool
 ) -> str:
     from api.kinds import AIM_ARTIFACT  # noqa: PLC0415 - as above
-    from app.plugin.edit import EditError, artifact_of  # noqa: PLC0415
+    from app.plugin.edit import EditError, artifact_of, demand_fit, demand_same  # noqa: PLC0415
     from app.plugin.gather import gather  # noqa: PLC0415
     from reconcile.errors import AlreadyExists  # noqa: PLC0415
 
     seen = await gather(client, namespace, service)
     try:
         artifact = artifact_of(name, namespace, new, seen.facts.base.model_id)
+        try:
+            await client.create(AIM_ARTIFACT, artifact, dry_run=True)
+        except AlreadyExists:
+            demand_same(await client.get(AIM_ARTIFACT, namespace, name), new)
+            return f"AIMArtifact {name} is there already"
+        demand_fit(seen.service, artifact, seen.world)
     except EditError as error:
         raise ProblemError(str(error), FOUND) from None
-    try:
-        await client.create(AIM_ARTIFACT, artifact, dry_run=dry_run)
-    except AlreadyExists:
-        there = await client.get(AIM_ARTIFACT, namespace, name)
-        if (there.get("spec") or {}).get("sourceUri") != new.source:
-            raise ProblemError(
-                f'AIMArtifact "{name}" exists with another source: {(there.get("spec") or {}).get("sourceUri")}', FOUND
-            ) from None
-        return f"AIMArtifact {name} is there already"
+    if not dry_run:
+        await client.create(AIM_ARTIFACT, artifact)
     return f"AIMArtifact {name} created" + (" (dry run)" if dry_run else "")
 
 

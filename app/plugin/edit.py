@@ -17,15 +17,19 @@ from api.view import (
     Json,
     adapter_mode,
     adapter_refs,
+    declared_rank,
     dig,
     integer,
     items,
     name_of,
     namespace_of,
+    spec_of,
     text,
     uses_profile_pipeline,
 )
 from disk.reasons import REASONS as DISK_REASONS
+from rules.validate import validate
+from rules.world import OverlayWorld, World, address
 
 
 class EditError(ValueError):
@@ -142,6 +146,30 @@ def artifact_of(name: str, namespace: str, new: NewAdapter, base_model_id: str |
         spec["rank"] = new.rank
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": AIM_ARTIFACT.api_version, "kind": AIM_ARTIFACT.kind, "metadata": metadata, "spec": spec}
+
+
+def demand_fit(service: Json, artifact: Json, world: World) -> None:
+    """Ask the rules about the service with a new adapter beside its others, before anything is made.
+
+    Raises: EditError with the first thing that would be refused.
+    """
+    added = add_adapters(service, [name_of(artifact)]).patch.get("spec", {})
+    there = {address(AIM_ARTIFACT, namespace_of(artifact), name_of(artifact)): artifact}
+    edited = {**service, "spec": {**spec_of(service), **added}}
+    for error in validate(AIM_SERVICE, edited, service, OverlayWorld(world, there)).errors:
+        raise EditError(f"nothing was made, for the service would be refused: {error.path}: {error.message}")
+
+
+def demand_same(artifact: Json, new: NewAdapter) -> None:
+    """Check that an artifact that is there already is the one that was meant. Raises: EditError."""
+    name, source = name_of(artifact), text(artifact, "spec", "sourceUri")
+    if source != new.source:
+        raise EditError(f'AIMArtifact "{name}" exists with another source: {source}')
+    if new.rank is not None and declared_rank(artifact) != new.rank:
+        raise EditError(
+            f'AIMArtifact "{name}" exists with rank {declared_rank(artifact)} '
+            f"(change it: kubectl aim-adapters rank SERVICE {name} {new.rank})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,15 @@ from app.plugin.edit import (
     add_adapters,
     artifact_of,
     ask_again,
+    demand_fit,
+    demand_same,
     remove_adapters,
     set_ceiling,
     set_rank,
 )
 from reconcile.auth import NoCredentials
 from reconcile.errors import Conflict, Forbidden, NotFound, Unauthorized, Unreachable
+from rules.world import SnapshotWorld
 from tests.unit.app.plugin.scene import adapter, base, service
 
 
@@ -116,6 +119,34 @@ def test_a_new_adapter_fits_the_base_of_the_service() -> None:
     assert (other["spec"]["compatibleWith"], "rank" in other["spec"]) == (["a/b"], False)
 
 
+def new_of(rank: int | None = None, fits: str = "Qwen/Q") -> dict[str, Any]:
+    return artifact_of("x", "team", NewAdapter("hf://o/x", None, rank), fits)
+
+
+MISFITS = {
+    "a rank above the ceiling": (service, new_of(64), "ceiling"),
+    "a static service": (static_service, new_of(), "static"),
+}
+
+
+@pytest.mark.parametrize(("made", "artifact", "words"), MISFITS.values(), ids=MISFITS)
+def test_nothing_is_made_for_a_service_that_would_refuse_it(
+    made: Callable[[], dict[str, Any]], artifact: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(EditError, match=words):
+        demand_fit(made(), artifact, SnapshotWorld([]))
+    demand_fit(service(), new_of(32), SnapshotWorld([]))
+
+
+def test_an_artifact_that_is_there_is_the_one_that_was_meant() -> None:
+    demand_same(new_of(), NewAdapter("hf://o/x", rank=16))  # absent means 16
+    demand_same(new_of(8), NewAdapter("hf://o/x"))
+    with pytest.raises(EditError, match="another source"):
+        demand_same(new_of(), NewAdapter("hf://o/y"))
+    with pytest.raises(EditError, match=r"exists with rank 8 .*rank SERVICE x 16"):
+        demand_same(new_of(8), NewAdapter("hf://o/x", rank=16))
+
+
 # -- failures in one line -------------------------------------------------------------------------------------------
 
 FAILURES = {
@@ -156,6 +187,9 @@ USAGE = {
     "no file": ["check"],
     "words that are no rank": ["rank", "chat", "sql", "many"],
     "two adapters for one source": ["add", "chat", "a", "b", "--source", "hf://a/b"],
+    "a rank of no new adapter": ["add", "chat", "a", "--rank", "8"],
+    "bases of no new adapter": ["add", "chat", "a", "--compatible-with", "a/b"],
+    "one service of all namespaces": ["status", "chat", "-A"],
     "an unknown command": ["explain"],
 }
 

@@ -296,6 +296,12 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
     "no template fits": (no_template, "template", "broken", "TemplateNotFound"),
     "the sync failed": (lambda scene: sync_job(scene, stop("DiskReadOnly")), "subtree", "broken", "DiskReadOnly"),
     "not declared": (lambda scene: scene.spec["adapters"].pop(0), "adapter", "broken", "AdapterNotDeclaredByService"),
+    "not declared, and the cache is missing": (
+        lambda scene: (scene.spec["adapters"].pop(0), setattr(scene, "caches", [])),
+        "adapter",
+        "broken",
+        "AdapterNotDeclaredByService",
+    ),
     "no artifact": (lambda scene: setattr(scene, "sql", None), "adapter", "broken", "AdapterArtifactNotFound"),
     "another base": (
         lambda scene: scene.sql["spec"].update(compatibleWith=["a/b"]),  # type: ignore[index]
