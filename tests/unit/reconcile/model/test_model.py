@@ -33,7 +33,8 @@ LONG = os.environ.get("AIM_TEST_LONG") == "1"
 WALKS = int(os.environ.get("AIM_WALKS", "5000" if LONG else "500"))
 BATCH = 25
 STEPS = 30
-FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0" if LONG else "1")) or random.SystemRandom().randrange(1 << 30)
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # what the workers of one run share, so that they collect the same
+FIRST_SEED = int(os.environ.get("AIM_FIRST_SEED", "0" if LONG else "1")) or random.Random(RUN).randrange(1, 1 << 30)
 SEEDS = [int(os.environ["AIM_WALK_SEED"])] if "AIM_WALK_SEED" in os.environ else None
 
 
