@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,11 +185,3 @@ async def remove_webhooks(client: Client) -> None:
     for name, (kind, _) in CONFIGURATIONS.items():
         with contextlib.suppress(ApiError):
             await client.delete(kind, None, name)
-
-
-async def until(condition: Callable[[], Any], seconds: float = 30, what: str = "") -> None:
-    """Wait for something that is known without asking anybody."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        await asyncio.sleep(0.05)

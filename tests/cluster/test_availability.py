@@ -33,8 +33,9 @@ from bench.reconcile.surroundings import (
 from reconcile.client import Client
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.faulty_api import Faults, FaultyApi
-from tests.cluster.replicas import CONFIGURATIONS, Replica, install_webhooks, judged, remove_webhooks, replicas, until
+from tests.cluster.replicas import CONFIGURATIONS, Replica, install_webhooks, judged, remove_webhooks, replicas
 from tests.reviews import LONG, Stream
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from reconcile.client import Client
 from reconcile.errors import ApiError
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replicas import CONFIGURATIONS, webhook_configuration
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -99,12 +100,6 @@ async def replica(plane: Plane, **settings: object) -> AsyncIterator[Any]:
     finally:
         stop.asked.set()
         assert await task == 0
-
-
-async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.02)
 
 
 async def install(client: Client, name: str, port: int) -> None:

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,11 @@ from devcluster.folder import Layout, is_running, read_state
 from devcluster.front import bring_up, take_down
 from devcluster.guard import descendants, parent_of
 from devcluster.info import gather
+from tests.waiting import within
 
 from .conftest import SETTINGS, Cluster
 
 pytestmark = pytest.mark.cluster
-
-
-def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def guard_of(folder: Path) -> int:
@@ -65,12 +56,12 @@ def test_a_killed_up_a_killed_supervisor_and_down_leave_nothing_and_the_world_go
         (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder)), stdout=subprocess.DEVNULL
     )
     try:
-        assert until(lambda: "aim-adapters serve" in commands_of(descendants(guard_of(folder) or os.getpid())))
+        assert within(lambda: "aim-adapters serve" in commands_of(descendants(guard_of(folder) or os.getpid())), 120)
         started = [guard_of(folder), *descendants(guard_of(folder))]
     finally:
         front.kill()
         front.wait()
-    assert until(lambda: all_dead(started) and not is_running(Layout(folder)))
+    assert within(lambda: all_dead(started) and not is_running(Layout(folder)), 120)
 
     # what the killed one left behind on disk is no obstacle; then the supervisor dies without a word
     said = io.StringIO()
@@ -80,7 +71,7 @@ def test_a_killed_up_a_killed_supervisor_and_down_leave_nothing_and_the_world_go
     started = [guard_of(folder), *descendants(guard_of(folder))]
     assert "aim-adapters serve" in commands_of(started)
     os.kill(cluster.info["processes"]["supervisor"], signal.SIGKILL)
-    assert until(lambda: all_dead(started) and not is_running(Layout(folder))), commands_of(started)
+    assert within(lambda: all_dead(started) and not is_running(Layout(folder)), 120), commands_of(started)
 
     # the world goes on, judged by the same webhook, under the same addresses and credentials
     said = io.StringIO()

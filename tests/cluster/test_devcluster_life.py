@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from devcluster.folder import Layout, is_running, read_state
 from devcluster.front import bring_up, find_log, print_log, take_down
 from devcluster.guard import descendants
 from devcluster.info import NotRunningError, gather
+from tests.waiting import within
 
 pytestmark = pytest.mark.cluster
 
@@ -39,15 +40,6 @@ def processes_of(folder: Path) -> dict[int, str]:
         if str(folder) in command or f"AIM_DEV_DIR={folder}".encode() in environment:
             found[int(entry.name)] = command
     return found
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def up(folder: Path, *, fresh: bool = False, settings: dict[str, str] | None = None) -> str:
@@ -150,7 +142,7 @@ def test_a_killed_up_leaves_nothing(folder: Path, seconds: float) -> None:
     time.sleep(seconds)  # the moment of the kill is what is tried here
     front.kill()
     front.wait()
-    assert until(lambda: not is_running(Layout(folder)) and processes_of(folder) == {})
+    assert within(lambda: not is_running(Layout(folder)) and processes_of(folder) == {})
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "guard", "both"])
@@ -160,7 +152,7 @@ def test_a_killed_supervisor_leaves_nothing(folder: Path, victim: str) -> None:
     for name in ("guard", "supervisor"):
         if victim in (name, "both"):
             os.kill(state[name], signal.SIGKILL)
-    assert until(lambda: processes_of(folder) == {} and not is_running(Layout(folder))), processes_of(folder)
+    assert within(lambda: processes_of(folder) == {} and not is_running(Layout(folder))), processes_of(folder)
     with pytest.raises(NotRunningError):
         gather(folder)
     up(folder)
@@ -171,10 +163,10 @@ def test_a_program_that_dies_later_is_started_again(folder: Path) -> None:
     up(folder)
     before = gather(folder)["processes"]
     os.kill(before["kube-scheduler"], signal.SIGKILL)
-    assert until(lambda: gather(folder)["processes"].get("kube-scheduler") not in (None, before["kube-scheduler"]))
+    assert within(lambda: gather(folder)["processes"].get("kube-scheduler") not in (None, before["kube-scheduler"]))
     os.kill(before["etcd"], signal.SIGKILL)
-    assert until(lambda: gather(folder)["processes"].get("etcd") not in (None, before["etcd"]))
-    assert until(lambda: _answers(folder))
+    assert within(lambda: gather(folder)["processes"].get("etcd") not in (None, before["etcd"]))
+    assert within(lambda: _answers(folder))
 
 
 def _answers(folder: Path) -> bool:
@@ -214,14 +206,14 @@ def test_claims_are_bound_to_directories_that_go_with_them(running: Path) -> Non
     kubectl(folder, "wait", "pvc/disk", "--for=jsonpath={.status.phase}=Bound", "--timeout=30s")
     (directory / "file").write_text("x")
     kubectl(folder, "delete", "pvc", "disk")
-    assert until(lambda: not directory.exists())
+    assert within(lambda: not directory.exists())
     kubectl(folder, "apply", "-f", str(manifest))
     kubectl(folder, "wait", "pvc/disk", "--for=jsonpath={.status.phase}=Bound", "--timeout=30s")
     assert list(directory.iterdir()) == []
     refused = {**claim, "metadata": {"name": "many"}, "spec": {**claim["spec"], "storageClassName": "aim-dev-rwo"}}  # type: ignore[dict-item]
     manifest.write_text(json.dumps(refused))
     kubectl(folder, "apply", "-f", str(manifest))
-    assert until(
+    assert within(
         lambda: "ReadWriteMany is not supported" in kubectl(folder, "get", "events", "--field-selector=type=Warning")
     )
 
@@ -254,7 +246,7 @@ def test_an_interrupted_up_stops_what_it_started_and_says_so(folder: Path) -> No
         text=True,
         preexec_fn=_heed_interrupts,  # noqa: PLW1509 - the child execs at once, and no thread runs here
     )
-    assert until((folder / "logs" / "kube-apiserver.log").exists)
+    assert within((folder / "logs" / "kube-apiserver.log").exists)
     front.send_signal(signal.SIGINT)
     said, _ = front.communicate(timeout=60)
     assert front.returncode == 130

@@ -29,6 +29,7 @@ from reconcile.informer import Informer
 from reconcile.lease import Lease, boot_time
 from reconcile.metrics import CACHE_RELISTS
 from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
+from tests.waiting import until
 
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
@@ -80,12 +81,6 @@ async def cut_off(plane: Plane, proxy: Proxy, tmp_path: Path) -> AsyncIterator[C
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
     metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from devcluster.kube import Kube, path_for
+from tests.waiting import until
 
 Json = dict[str, Any]
 PYTHON = sys.executable
@@ -207,20 +208,12 @@ class World:
 
     async def logged(self, pod: str, text: str, seconds: float = 10) -> None:
         """Wait until the pod has written this."""
-        await eventually(lambda: text in self.log(pod), seconds)
+        await until(lambda: text in self.log(pod), seconds)
 
     def log(self, pod: str, number: int = 0, container: str = "c") -> str:
         return (
             self.node.folder / "logs" / "pods" / f"{self.namespace}_{pod}" / f"{container}-{number}.log"
         ).read_text()
-
-
-async def eventually(check: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, f"not true after {seconds} s"
-        await asyncio.sleep(0.02)
 
 
 def waiting_state(pod: Json) -> Json:

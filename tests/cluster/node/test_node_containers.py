@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.node.conftest import World, eventually, is_ready, restarts, waiting_state
+from tests.cluster.node.conftest import World, is_ready, restarts, waiting_state
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -152,7 +153,7 @@ async def test_sidecar_runs_beside_and_ends_with_the_pod(world: World) -> None:
     pod = {"initContainers": [sidecar], "volumes": [{"name": "e", "emptyDir": {}}]}
     await world.pod("car", "sh", "-c", "while [ ! -e /e/up ]; do sleep 0.05; done", pod=pod, **volume)
     await world.ended("car")
-    await eventually(lambda: world.log("car", container="side") == "bye\n")
+    await until(lambda: world.log("car", container="side") == "bye\n")
 
 
 async def test_deadline_of_the_pod(world: World) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.node.conftest import World, eventually
+from tests.cluster.node.conftest import World
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -140,7 +141,7 @@ async def test_empty_dir_is_shared_within_the_pod_and_gone_with_it(world: World)
     made = await world.pod("p", pod=pod)
     await world.ended("p")
     folder = world.node.folder / "pods" / made["metadata"]["uid"]
-    await eventually(lambda: not folder.exists())
+    await until(lambda: not folder.exists())
     assert world.log("p", container="d") == "shared\n"
 
 

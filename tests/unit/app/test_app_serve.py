@@ -9,7 +9,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from reconcile.cache import Key
 from reconcile.engine import Watch
 from reconcile.informer import Informer
 from tests.unit.reconcile.engine.fake_api import FakeApi, serve
+from tests.waiting import until
 
 WIDGET = Kind("example.com", "v1", "widgets", "Widget")
 
@@ -172,12 +173,6 @@ async def running(world: World, server: str, **settings: object) -> AsyncIterato
     finally:
         stop.asked.set()
         assert await asyncio.wait_for(task, 10) == 0
-
-
-async def until(condition: Callable[[], Any], seconds: float = 8.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition
-            await asyncio.sleep(0.01)
 
 
 async def ready(process: Running) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from api.kinds import Kind
 from app.console import MOST_EVENTS, EventFollower
 from reconcile.errors import ApiError, Forbidden, Gone, Unreachable
+from tests.waiting import until
 
 
 @dataclass
@@ -55,12 +56,6 @@ class Api:
             if isinstance(change, ApiError):
                 raise change
             yield change
-
-
-async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not fact():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 from console.access import FOREIGN, as_token, by_port_forward, is_loopback, token_of
 from console.routes import Limits
 from tests.console.scene import Scene, adapter, service
-from tests.unit.console.test_console_events import until
+from tests.waiting import until
 
 QUICK = Limits(period=0.02, heartbeat=0.3, send=0.5, recheck=0.1)
 

@@ -16,9 +16,9 @@ from api.kinds import AIM_KINDS
 from app.serve import Stop
 from app.settings import load_settings
 from tests.console.scene import adapter, service
-from tests.unit.console.test_console_events import until
 from tests.unit.console.test_console_http import events
 from tests.unit.reconcile.engine.fake_api import FakeApi, serve
+from tests.waiting import until
 
 KUBECONFIG = """
 apiVersion: v1

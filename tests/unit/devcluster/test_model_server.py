@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from devcluster import model_server as ms
+from tests.waiting import within
 
 ADAPTERS = Path(__file__).parents[2] / "fixtures" / "adapters"
 MODEL_ID = "acme/tiny-llama"
@@ -51,7 +52,7 @@ class Running:
         return "\n".join(self.lines)
 
     def ready(self) -> Running:
-        until(lambda: "listening on" in self.log or self.process.poll() is not None, 5)
+        within(lambda: "listening on" in self.log or self.process.poll() is not None, 5)
         assert "listening on" in self.log, self.log
         port = next(line for line in self.lines if "listening on" in line).rpartition(":")[2]
         self.http.base_url = httpx.URL(f"http://127.0.0.1:{port}")
@@ -76,12 +77,6 @@ class Running:
         if self.process.poll() is None:
             self.process.kill()
         self.exit_code()
-
-
-def until(true: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 Start = Callable[..., Running]
@@ -174,18 +169,18 @@ def test_dynamic_loads_reloads_and_unloads_without_a_restart(world: Path, start:
     server = start().ready()
     assert server.models() == [MODEL_ID]
     path = put(world, "llama-r8-qv", "one")
-    until(lambda: "one" in server.models(), 3)
+    within(lambda: "one" in server.models(), 3)
     assert server.ask("one").json()["standIn"]["weightsSha256"] == weights_hash("llama-r8-qv")
 
     fresh = world / "fresh"
     shutil.copytree(ADAPTERS / "llama-r16-rslora", fresh)
     path.rename(world / "aside")
     fresh.rename(path)
-    until(lambda: weights_hash("llama-r16-rslora") in server.ask("one").text, 3)
+    within(lambda: weights_hash("llama-r16-rslora") in server.ask("one").text, 3)
     assert weights_hash("llama-r16-rslora") in server.ask("one").text
 
     path.rename(world / "gone")
-    until(lambda: "one" not in server.models(), 3)
+    within(lambda: "one" not in server.models(), 3)
     assert server.ask("one").status_code == 404
     state = server.state()
     assert state["pid"] == server.process.pid
@@ -197,20 +192,20 @@ def test_a_rejected_adapter_is_not_tried_again_until_its_files_change(world: Pat
     path = put(world, "damaged-weights-truncated", "x")
     put(world, "llama-r8-qv", "sibling")
     server = start().ready()
-    until(lambda: server.state()["rejections"] > 0 and "sibling" in server.models(), 3)
+    within(lambda: server.state()["rejections"] > 0 and "sibling" in server.models(), 3)
     time.sleep(0.4)
     assert server.state()["rejections"] == 1
     assert server.models() == [MODEL_ID, "sibling"]
     assert "not tried again" in server.log
     shutil.copy(ADAPTERS / "llama-r16-rslora" / ms.SAFETENSORS_FILE, path / ms.SAFETENSORS_FILE)
-    until(lambda: "x" in server.models(), 3)
+    within(lambda: "x" in server.models(), 3)
     assert server.models() == [MODEL_ID, "sibling", "x"]
 
 
 def test_a_busy_engine_is_asked_again(world: Path, start: Start) -> None:
     put(world, "llama-r8-qv", "x")
     server = start(AIM_STAND_IN_FAIL_LOADS="x=2").ready()
-    until(lambda: "x" in server.models(), 3)
+    within(lambda: "x" in server.models(), 3)
     assert "x" in server.models()
     assert server.log.count("will be tried again") == 2
 
@@ -255,7 +250,7 @@ def test_more_adapters_than_memory_stay_listed_and_are_read_again(world: Path, s
     for name in ("a", "b", "c"):
         put(world, "llama-r8-qv", name)
     server = start(AIM_ADAPTER_MAX_COUNT="1", AIM_ADAPTER_MAX_CPU_COUNT="2").ready()
-    until(lambda: len(server.models()) == 4, 3)
+    within(lambda: len(server.models()) == 4, 3)
     assert server.state()["resident"] == ["b", "c"]
     assert server.ask("a").status_code == 200
     assert server.state()["resident"] == ["c", "a"]
@@ -277,11 +272,11 @@ def test_the_profile_file_gates(
 ) -> None:
     put(world, "llama-r8-qv", "x")
     server = start(AIM_PROFILE_ID=profile(world, features), AIM_ADAPTER_MODE=mode).ready()
-    until(lambda: server.models() == models, 1)
+    within(lambda: server.models() == models, 1)
     assert server.models() == models
     assert server.state()["lora"] == (len(models) > 1)
     put(world, "llama-r16-rslora", "y")
-    until(lambda: "y" in server.models(), 0.5)
+    within(lambda: "y" in server.models(), 0.5)
     assert ("y" in server.models()) == watches
 
 
@@ -340,7 +335,7 @@ def test_an_older_image_ignores_it_all(world: Path, start: Start) -> None:
 def test_an_adapter_that_is_never_listed_never_answers(world: Path, start: Start) -> None:
     put(world, "llama-r8-qv", "x")
     server = start(AIM_STAND_IN_NEVER_LIST="x").ready()
-    until(lambda: server.state()["loads"] == 1, 3)
+    within(lambda: server.state()["loads"] == 1, 3)
     assert server.models() == [MODEL_ID]
     assert server.ask("x").status_code == 404
 
@@ -365,7 +360,7 @@ def test_starts_quickly_counts_starts_and_stops_gracefully(world: Path, start: S
 
 def test_a_start_delay_is_cut_short_by_sigterm(start: Start) -> None:
     server = start(AIM_STAND_IN_START_DELAY="60")
-    until(lambda: "base acme" in server.log, 5)
+    within(lambda: "base acme" in server.log, 5)
     server.process.send_signal(signal.SIGTERM)
     assert server.exit_code() == 0
     assert "listening" not in server.log

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from devcluster.guard import descendants, kill_below
 from devcluster.processes import Command, Keeper, child_environment, tail
+from tests.waiting import within
 
 
 def alive(pid: int) -> bool:
@@ -21,15 +21,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def shell(tmp_path: Path, name: str, script: str, grace_s: float = 5.0) -> Command:
@@ -107,7 +98,7 @@ def guard(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int, int]:
     )
     os.close(read)
     os.close(write)
-    assert until(lambda: (tmp_path / "orphan").exists() and (tmp_path / "supervisor").exists())
+    assert within(lambda: (tmp_path / "orphan").exists() and (tmp_path / "supervisor").exists())
     return process, int((tmp_path / "supervisor").read_text()), int((tmp_path / "orphan").read_text())
 
 
@@ -117,21 +108,21 @@ def test_the_guard_kills_what_a_dead_supervisor_left(tmp_path: Path, sig: signal
     assert alive(orphan)
     os.kill(supervisor, sig)
     assert process.wait(10) != 0
-    assert until(lambda: not alive(orphan))
+    assert within(lambda: not alive(orphan))
 
 
 def test_the_supervisor_is_told_when_its_guard_dies(tmp_path: Path) -> None:
     process, supervisor, orphan = guard(tmp_path)
     process.kill()
     process.wait(10)
-    assert until(lambda: not alive(supervisor))
+    assert within(lambda: not alive(supervisor))
     os.kill(orphan, signal.SIGKILL)  # the real supervisor would have done it
 
 
 def test_kill_below_takes_the_whole_tree() -> None:
     with subprocess.Popen(("/bin/sh", "-c", "sleep 300 & sleep 300 & wait")) as top:
-        assert until(lambda: len(descendants(top.pid)) == 2)
+        assert within(lambda: len(descendants(top.pid)) == 2)
         below = descendants(top.pid)
         assert kill_below(top.pid, seconds=5) == []
-        assert until(lambda: not any(map(alive, below)))
+        assert within(lambda: not any(map(alive, below)))
         top.wait(5)

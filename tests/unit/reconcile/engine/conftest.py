@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -26,10 +25,3 @@ async def client(api: FakeApi) -> AsyncIterator[Client]:
     """A client of the fake API server."""
     async with serve(api) as address, Client(plain_credentials(address), within=5) as client:
         yield client
-
-
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """Wait until a condition holds; fails the test after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition over the fake's world
-            await asyncio.sleep(0.01)

@@ -16,8 +16,9 @@ from reconcile.client import Client
 from reconcile.engine import AlwaysLeading, Engine, Leadership, Watch, keys_of_both
 from reconcile.errors import Invalid, ServerError
 from reconcile.informer import Informer
-from tests.unit.reconcile.engine.conftest import WIDGET, until
+from tests.unit.reconcile.engine.conftest import WIDGET
 from tests.unit.reconcile.engine.fake_api import FakeApi
+from tests.waiting import until
 
 PART = Kind("example.com", "v1", "parts", "Part")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from reconcile.client import Client
 from reconcile.events import MAX_WAITING, EventRecorder
-from tests.unit.reconcile.engine.conftest import until
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
+from tests.waiting import until
 
 OBJ = {"apiVersion": "v1", "kind": "Widget", "metadata": {"namespace": "ns", "name": "a", "uid": "u1"}}
 

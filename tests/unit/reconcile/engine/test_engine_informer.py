@@ -11,8 +11,9 @@ import pytest
 
 from reconcile.client import Client
 from reconcile.informer import Informer
-from tests.unit.reconcile.engine.conftest import WIDGET, until
+from tests.unit.reconcile.engine.conftest import WIDGET
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
+from tests.waiting import until
 
 Json = dict[str, Any]
 

@@ -13,8 +13,8 @@ import pytest
 from api.kinds import LEASE
 from reconcile.client import Client
 from reconcile.lease import Lease, Seen, may_take, see
-from tests.unit.reconcile.engine.conftest import until
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
+from tests.waiting import until
 
 FAST = {
     "duration": timedelta(seconds=1),
