@@ -126,7 +126,8 @@ def test_make_sbom_for_real() -> None:
     told = [h for e in bom["components"] for r in e["externalReferences"] for h in r.get("hashes", [])]
     assert len(told) == locked
     graph = {entry["ref"]: set(entry.get("dependsOn", [])) for entry in bom["dependencies"]}
-    reached, waiting = set(), ["root-component"]
+    reached: set[str] = set()
+    waiting = ["root-component"]
     while waiting:
         ref = waiting.pop()
         waiting += graph[ref] - reached

@@ -88,7 +88,7 @@ async def replica(plane: Plane, **settings: object) -> AsyncIterator[Any]:
         **settings,
     }
     stop = Stop()
-    app.serve._Process = Process  # type: ignore[misc]
+    app.serve._Process = Process  # type: ignore[assignment,misc]
     try:
         task = asyncio.create_task(app.serve.serve(load_settings(given, environ={})[0], stop))
         await until(lambda: task.done() or (made and made[0]._certificate.usable))

@@ -198,7 +198,7 @@ def test_defaults(kubectl: Kubectl) -> None:
     assert kubectl.get("aimrc", "defaulted")["spec"] == {"storage": {}, "artifact": {"s3": {"auth": {}}}}
 
 
-ANY_VALUES = ({}, [], "text", 7, 1.5, True, {"deep": [{"er": 1}]})
+ANY_VALUES: tuple[Any, ...] = ({}, [], "text", 7, 1.5, True, {"deep": [{"er": 1}]})
 
 
 @pytest.mark.parametrize("value", ANY_VALUES, ids=json.dumps)

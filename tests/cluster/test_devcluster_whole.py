@@ -161,7 +161,7 @@ def test_a_namespace_of_a_test_has_the_sources_secrets(cluster: Cluster, namespa
 def test_two_replicas_of_the_service_run_under_its_own_account(cluster: Cluster) -> None:
     def ready() -> bool:
         pods = cluster.items("pods", "aim-system")
-        return sum(c["ready"] for pod in pods for c in pod["status"].get("containerStatuses", [])) == 2
+        return [c["ready"] for pod in pods for c in pod["status"].get("containerStatuses", [])].count(True) == 2
 
     cluster.wait(ready, what="two ready pods")
     accounts = {pod["spec"]["serviceAccountName"] for pod in cluster.items("pods", "aim-system")}

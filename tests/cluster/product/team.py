@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ class Team:
         """Return the directory that the service's pods see."""
         found = self.get("aimservice", service)
         claim = found["status"]["adapterDiskPersistentVolumeClaim"]
-        return Path(self.cluster.info["claims"]) / self.namespace / claim / found["metadata"]["uid"]
+        return Path(self.cluster.info["claims"], self.namespace, claim, found["metadata"]["uid"])
 
     def staged(self, service: str) -> set[str]:
         """Return the adapter directories of a service's subtree."""
@@ -181,10 +182,11 @@ class Team:
     def until_loaded(self, service: str, *adapters: str) -> None:
         """Wait until the status says that all replicas have loaded these adapters, and the server says so too."""
         for adapter in adapters:
-            self.until(
-                f"{adapter} to be loaded", lambda adapter=adapter: self.entry(service, adapter).get("state") == "Loaded"
-            )
+            self.until(f"{adapter} to be loaded", partial(self._is_loaded, service, adapter))
         assert set(adapters) <= self.models(service)
+
+    def _is_loaded(self, service: str, adapter: str) -> bool:
+        return bool(self.entry(service, adapter).get("state") == "Loaded")
 
     def until_running(self, service: str) -> None:
         """Wait until the service runs."""

@@ -62,10 +62,10 @@ def test_nothing_is_written_at_rest_nor_without_jobs_nor_after_a_restart_of_ours
         one.apply(one.service(name, ["a", "missing"]))
     for name, one in services.items():
         one.until_loaded(name, "a")
-        one.until(
-            "missing to be reported",
-            lambda name=name: team.entry(name, "missing").get("lastError") == "AdapterArtifactNotFound",
-        )
+    told = "AdapterArtifactNotFound"
+    team.until(
+        "missing to be reported", lambda: all(team.entry(n, "missing").get("lastError") == told for n in services)
+    )
     team.until("finished Jobs to be gone", lambda: not team.cluster.items("jobs", team.namespace))
     before = team.until_at_rest()
     team.cluster.kubectl("delete", "jobs", "--all", "-n", team.namespace)

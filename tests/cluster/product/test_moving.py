@@ -40,14 +40,16 @@ def base_with_their_claims(team: Team) -> None:
     team.apply(base)
     uid = team.get("aimartifact", "base")["metadata"]["uid"]
     owner = {"apiVersion": base["apiVersion"], "kind": "AIMArtifact", "name": "base", "uid": uid, "controller": True}
-    for name in ("their-cache", "their-disk"):
+    claims = {"persistentVolumeClaim": "their-cache", "adapterPersistentVolumeClaim": "their-disk"}
+    for name in claims.values():
         metadata = {"name": name, "namespace": team.namespace, "labels": THEIRS, "ownerReferences": [owner]}
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         team.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    for name in ("their-cache", "their-disk"):
-        team.until("their claims to be bound", lambda n=name: team.get("pvc", n)["status"]["phase"] == "Bound")
+    team.until(
+        "their claims to be bound",
+        lambda: all(team.get("pvc", name)["status"]["phase"] == "Bound" for name in claims.values()),
+    )
     write_base_model(Path(team.cluster.info["claims"]) / team.namespace / "their-cache", TINY)
-    claims = {"persistentVolumeClaim": "their-cache", "adapterPersistentVolumeClaim": "their-disk"}
     tell(team, "aimartifact", "base", {"status": "Ready", **claims})
 
 

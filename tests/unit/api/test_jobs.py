@@ -133,7 +133,20 @@ def test_keys_on_the_wire_are_camel_case() -> None:
     assert wire == {"ok": True, "reason": "Staged", "sizeBytes": 5, "baseModelId": "o/n"}
 
 
-FOREIGN = [None, "", "   ", "killed", "{}", "[]", "null", '{"ok": true}', '{"ok": "maybe", "reason": 3}', 7, b"{}", {}]
+FOREIGN: list[object] = [
+    None,
+    "",
+    "   ",
+    "killed",
+    "{}",
+    "[]",
+    "null",
+    '{"ok": true}',
+    '{"ok": "maybe", "reason": 3}',
+    7,
+    b"{}",
+    {},
+]
 
 
 @pytest.mark.parametrize("text", FOREIGN, ids=repr)

@@ -244,7 +244,12 @@ def test_defaults() -> None:
 
 
 def test_a_namespace_configuration_gets_no_default_that_would_hide_the_cluster_one() -> None:
-    spec = {"adapterRuntime": {}, "storage": {}, "artifact": {"s3": {"auth": {}, "tls": {}}}, "labelPropagation": {}}
+    spec: dict[str, Any] = {
+        "adapterRuntime": {},
+        "storage": {},
+        "artifact": {"s3": {"auth": {}, "tls": {}}},
+        "labelPropagation": {},
+    }
     assert AIMRuntimeConfig.model_validate({"spec": spec}).to_wire()["spec"] == spec
 
 

@@ -119,7 +119,7 @@ class Running:
         self.process, self.stop, self.task = process, stop, task
 
     def port(self, name: str) -> int:
-        return next(server.address[1] for server in self.process._servers if server.name == name)
+        return next(int(server.address[1]) for server in self.process._servers if server.name == name)
 
     async def get(self, path: str) -> tuple[int, str]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port("health"))
@@ -162,7 +162,7 @@ async def running(world: World, server: str, **settings: object) -> AsyncIterato
             made.append(self)
 
     stop = Stop()
-    app.serve._Process = Process  # type: ignore[misc]
+    app.serve._Process = Process  # type: ignore[assignment,misc]
     try:
         task = asyncio.create_task(app.serve.serve(world.settings(server, **settings), stop))
         await until(lambda: made and all(s.started for s in made[0]._servers))

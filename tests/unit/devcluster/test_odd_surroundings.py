@@ -109,7 +109,7 @@ def test_a_terminal_that_does_not_know_our_letters(encoding: str) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     front.plain(stream).write("… waiting — for 日本\n")
     stream.flush()
-    assert stream.buffer.getvalue().endswith(b"\n")  # type: ignore[attr-defined]
+    assert stream.buffer.getvalue().endswith(b"\n")
 
 
 # -- the demo -------------------------------------------------------------------------------------------------------

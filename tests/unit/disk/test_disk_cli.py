@@ -195,7 +195,7 @@ def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("sys.stdout", out)
     cli._say("x\ud800 \u65e5")
     cli.report(JobResult(ok=False, reason="SourceNameRefused", message="x\ud800\x1b \u65e5"), str(folder / "log"))
-    assert b"SourceNameRefused" in out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"SourceNameRefused" in out.buffer.getvalue()
     assert parse_termination_message((folder / "log").read_text()) is not None
 
 

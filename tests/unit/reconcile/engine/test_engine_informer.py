@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ async def test_a_cut_watch_resumes_without_a_list(api: FakeApi, client: Client) 
             await until(lambda: api.watchers)
             api.cut()
             api.put("widgets", "ns", f"{number}")
-            await until(lambda number=number: informer.get("ns", f"{number}"))
+            await until(partial(informer.get, "ns", f"{number}"))
     assert len(seen) == 5
     assert api.count("GET", "limit=") == 1
 

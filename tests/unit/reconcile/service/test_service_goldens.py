@@ -8,6 +8,7 @@ import pytest
 
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
 from devcluster.kserve import decide as kserve
+from devcluster.kserve.words import STANDARD
 from reconcile.jobs import read_job
 from reconcile.service.decide import Observed, decide
 from tests.unit.reconcile.golden import check_golden
@@ -148,7 +149,7 @@ def test_inference_service(name: str) -> None:
     for config_map in rendered(decision, CONFIG_MAP):
         check_golden("inference_service", f"{name}.profile", config_map)
     isvc["metadata"]["uid"] = "isvc-uid"
-    kserve.check(isvc, kserve.STANDARD)
+    kserve.check(isvc, STANDARD)
     assert kserve.plan(isvc).deployment["spec"]["template"]["spec"]["containers"][0]["name"] == "kserve-container"
 
 

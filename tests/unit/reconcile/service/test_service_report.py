@@ -191,7 +191,7 @@ def test_an_empty_pool_names_the_labels() -> None:
 
 
 def served_message(decision: Decision) -> str:
-    return next(c["message"] for c in decision.status["conditions"] if c["type"] == "InferenceServiceReady")
+    return next(str(c["message"]) for c in decision.status["conditions"] if c["type"] == "InferenceServiceReady")
 
 
 def test_a_first_start_and_scaling_replace_no_pod() -> None:
