@@ -349,8 +349,8 @@ def artifact_field_not_implemented(seen: Seen) -> Outputs:
         "ModelIdEditBreaksServices",
         "ModelIdChanged",
     ),
-    fields="spec.rank, spec.compatibleWith, spec.modelId",
-    basis=Basis.TRANSITION,
+    fields="spec.rank, spec.compatibleWith, spec.modelId, spec.parentArtifact, spec.type",
+    basis=Basis.WORLD,
     warns=True,
     refused=Example(
         "spec: {rank: 64}",
@@ -366,11 +366,38 @@ def artifact_field_not_implemented(seen: Seen) -> Outputs:
     ),
 )
 def edit_breaks_services(seen: Seen) -> Outputs:
-    """An edit that services of today cannot follow is answered with their names."""
-    if is_adapter(seen.new):
+    """What services of today cannot follow is answered with their names: an edit, or one that they waited for."""
+    if seen.old is None:
+        yield from _came_late(seen)
+    elif is_adapter(seen.new):
         yield from _adapter_edit(seen)
     elif seen.changed("modelId"):
         yield from _base_edit(seen)
+
+
+def _came_late(seen: Seen) -> Outputs:
+    """Services may declare an adapter before it is there; one that they then cannot use is told when it is made.
+
+    Where it is there already (files that are judged as a whole), the services say so themselves.
+    """
+    services = seen.world.services_by_artifact(seen.namespace, seen.name)
+    if not services or seen.world.get(AIM_ARTIFACT, seen.namespace, seen.name) is not None:
+        return
+    among = affected(seen, services)
+    rank, misfit = declared_rank(seen.new), "CompatibilityEditBreaksServices"
+    for path, reason, why, told in (
+        ("spec.type", misfit, adapter_rules.REASON_NOT_AN_ADAPTER, "no adapter, but declared as one by"),
+        ("spec.compatibleWith", misfit, adapter_rules.REASON_INCOMPATIBLE, "it does not fit the base of"),
+        ("spec.parentArtifact", misfit, adapter_rules.REASON_WRONG_PARENT, "it is not the base of"),
+        (
+            "spec.rank",
+            "RankEditBreaksServices",
+            adapter_rules.REASON_RANK_ABOVE_CEILING,
+            f"rank {rank} is above the ceiling of",
+        ),
+    ):
+        broken = [entry for entry in among if entry.newly_broken([why])]
+        yield from naming_services(path, reason, told, broken, total=len(services))
 
 
 def _adapter_edit(seen: Seen) -> Outputs:

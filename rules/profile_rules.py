@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from api.errors import FieldWarning
 from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
-from api.view import dig, items, text
+from api.view import dig, items, spec_of, text
 from rules import adapters as adapter_rules
 from rules.environment import env_keys, env_names, job_env_allowed
 from rules.registry import Basis, Example, Output, rule
-from rules.relations import affected, naming_services
+from rules.relations import Affected, affected, naming_services
 from rules.resolve import Missing, Resolved, lookup
-from rules.seen import Seen, invalid, required
+from rules.seen import Seen, invalid, required, tidy
 from rules.shared import (
     reserved_env_findings,
     source_findings,
@@ -163,7 +163,7 @@ def profile_setting_suspect(seen: Seen) -> Outputs:
     *PROFILES,
     reason=("FeatureRemovalBreaksServices", "SourcesEditBreaksServices", "ProfileEditRolls"),
     fields="spec.features, spec.modelSources, spec",
-    basis=Basis.TRANSITION,
+    basis=Basis.WORLD,
     warns=True,
     refused=Example(
         "spec: {features: []}",
@@ -178,23 +178,39 @@ def profile_setting_suspect(seen: Seen) -> Outputs:
     ),
 )
 def profile_edit_concerns_services(seen: Seen) -> Outputs:
-    """Services use the profile as it is now: who loses what they need, and whose pods restart."""
-    if not any(seen.changed(key) for key in _ROLLING_FIELDS):
+    """Services use the profile as it is now: who loses what they need, and whose pods restart.
+
+    A new profile may be one that services waited for, or hide the cluster's of the same name from them. Where it is
+    there already (files that are judged as a whole), the services say so themselves.
+    """
+    is_new = seen.old is None
+    if is_new and seen.world.get(seen.kind, seen.namespace or None, seen.name) is not None:
+        return
+    if not is_new and not any(seen.changed(key) for key in _ROLLING_FIELDS):
         return
     services = seen.world.services_by_profile(seen.namespace or None, seen.name)
     among = [entry for entry in affected(seen, services) if _uses(seen, entry.after.pipeline.profile)]
     total = len(services)
-    if seen.changed("features"):
+    if is_new or seen.changed("features"):
         broken = [entry for entry in among if entry.newly_broken(("FeatureMissing", "FeatureScaleOnly"))]
-        told = "the removed feature is needed by"
+        told = "a feature that it lacks is needed by" if is_new else "the removed feature is needed by"
         yield from naming_services("spec.features", "FeatureRemovalBreaksServices", told, broken, total=total)
-    if seen.changed("modelSources"):
+    if is_new or seen.changed("modelSources"):
         broken = [entry for entry in among if entry.newly_broken(_BASE_REASONS)]
-        told = "adapters no longer fit in"
+        told = "adapters do not fit in" if is_new else "adapters no longer fit in"
         yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=total)
-    rolls = [entry for entry in among if entry.after.pods]
-    told = "this edit rolls the pods of"
+    rolls = [entry for entry in among if entry.after.pods and (not is_new or _hides_another(seen, entry))]
+    told = "it rolls the pods of" if is_new else "this edit rolls the pods of"
     yield from naming_services("spec", "ProfileEditRolls", told, rolls, total=total, weight=2)
+
+
+def _hides_another(seen: Seen, service: Affected) -> bool:
+    """Whether the service has used a profile of the same name that says something else."""
+    hidden = service.before.pipeline.profile
+    if not isinstance(hidden, Resolved):
+        return False
+    was = spec_of(hidden.obj)
+    return any(tidy(was.get(key)) != tidy(seen.spec.get(key)) for key in _ROLLING_FIELDS)
 
 
 def _uses(seen: Seen, reference: object) -> bool:

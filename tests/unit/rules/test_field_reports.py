@@ -287,6 +287,59 @@ def test_an_edit_that_breaks_services_names_them(
     assert (" more" in text) == (count > 5) or count == 5
 
 
+LATE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a rank above the ceiling": ({"rank": 64}, "spec.rank", "rank 64 is above the ceiling of"),
+    "another base": ({"compatibleWith": ["a/b"]}, "spec.compatibleWith", "it does not fit the base of"),
+    "another parent": (
+        {"compatibleWith": None, "parentArtifact": "other"},
+        "spec.parentArtifact",
+        "it is not the base of",
+    ),
+    "a model": ({"type": "model", "compatibleWith": None}, "spec.type", "no adapter, but declared as one by"),
+}
+
+
+@pytest.mark.parametrize(("spec", "path", "words"), LATE.values(), ids=LATE)
+def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
+    spec: dict[str, Any], path: str, words: str
+) -> None:
+    """W24: the service came first, with a warning; the artifact that then turns out bad is not met with silence."""
+    plain = manifest("AIMArtifact", {})["spec"]
+    new = manifest("AIMArtifact", {"metadata": {"name": "late"}, "spec": merge(plain, spec)})
+    waiting = users(2, adapterMode="dynamic", adapters=refs("medical", "late"))
+    verdict = validate(AIM_ARTIFACT, new, None, surroundings(waiting))
+    assert verdict.allowed
+    assert f"{path}: {words} AIMServices chat-000, chat-001" in verdict.warning_texts
+    fits = manifest("AIMArtifact", {"metadata": {"name": "late"}, "spec": plain})
+    assert not validate(AIM_ARTIFACT, fits, None, surroundings(waiting)).warnings
+    there = surroundings([*waiting, {**new, "kind": "AIMArtifact"}])  # as lint sees it: the services say it
+    assert words not in " ".join(validate(AIM_ARTIFACT, new, None, there).warning_texts)
+
+
+def running(count: int) -> list[dict[str, Any]]:
+    return [merge(one, {"status": {"runtime": {"currentReplicas": 1}}}) for one in users(count)]
+
+
+def test_a_new_profile_that_hides_the_clusters_names_whom_it_breaks() -> None:
+    name = "FeatureRemovalBreaksServices"
+    new = manifest("AIMProfile", {"spec": {"features": None}})
+    said = warned(validate(AIM_PROFILE, new, None, surroundings(running(2))))
+    assert said[name] == "spec.features: a feature that it lacks is needed by AIMServices chat-000, chat-001"
+    assert said["ProfileEditRolls"] == "spec: it rolls the pods of AIMServices chat-000, chat-001"
+    same = manifest("AIMProfile", {})
+    assert not validate(AIM_PROFILE, same, None, surroundings(running(2))).warnings
+    assert name not in warned(validate(AIM_PROFILE, new, None, surroundings([*running(2), new])))
+
+
+def test_a_profile_that_services_waited_for_names_whom_it_does_not_serve() -> None:
+    plain = manifest("AIMProfile", {})["spec"]
+    waiting = surroundings(users(1, profile={"name": "late"}))
+    for kind in (AIM_PROFILE, AIM_CLUSTER_PROFILE):
+        new = manifest(kind.kind, {"metadata": {"name": "late"}, "spec": merge(plain, {"features": None})})
+        verdict = validate(kind, new, None, waiting)
+        assert verdict.warning_texts == ["spec.features: a feature that it lacks is needed by AIMService chat-000"]
+
+
 def test_a_base_whose_id_changes_names_its_services() -> None:
     base = {"metadata": {"name": "qwen3-8b-base"}, "spec": {"sourceUri": "hf://Qwen/Qwen3-8B"}}
     world = surroundings(users(2))
