@@ -29,19 +29,10 @@ from certs.pem import make_authority
 from reconcile.cache import Key
 from reconcile.engine import Watch
 from reconcile.informer import Informer
-from tests.unit.reconcile.engine.fake_api import FakeApi, serve
+from tests.unit.reconcile.engine.fake_api import FakeApi, serve, write_kubeconfig
 from tests.waiting import until
 
 WIDGET = Kind("example.com", "v1", "widgets", "Widget")
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{{name: c, cluster: {{server: "{server}"}}}}]
-users: [{{name: u, user: {{token: secret-token}}}}]
-contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
-current-context: x
-"""
 
 
 class Controller:
@@ -79,7 +70,7 @@ class World:
 
     def settings(self, server: str, **more: object) -> Settings:
         path = self.folder / "kubeconfig"
-        path.write_text(KUBECONFIG.format(server=server))
+        write_kubeconfig(path, server)
         given: dict[str, object] = {
             "kubeconfig": str(path),
             "namespace": "ns",

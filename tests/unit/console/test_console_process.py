@@ -17,17 +17,8 @@ from app.serve import Stop
 from app.settings import load_settings
 from tests.console.scene import adapter, service
 from tests.unit.console.test_console_http import events
-from tests.unit.reconcile.engine.fake_api import FakeApi, serve
+from tests.unit.reconcile.engine.fake_api import FakeApi, serve, write_kubeconfig
 from tests.waiting import until
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{{name: c, cluster: {{server: "{server}"}}}}]
-users: [{{name: u, user: {{token: secret-token}}}}]
-contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
-current-context: x
-"""
 
 
 @pytest.mark.parametrize("console", [True, False])
@@ -42,7 +33,7 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
     api.put("events", "team-a", "e1", reason="AdapterLoaded", message="told by another replica", type="Normal")
     stop = Stop()
     async with serve(api) as server, asyncio.timeout(60):
-        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(server=server))
+        write_kubeconfig(tmp_path / "kubeconfig", server)
         given = {"kubeconfig": str(tmp_path / "kubeconfig"), "namespace": "ns", "bind_address": "127.0.0.1"}
         given |= {"health_port": "0", "drain": "200ms", "admission": False, "console": console}
         # nothing reconciles here: the controllers wait for a lease that somebody else holds

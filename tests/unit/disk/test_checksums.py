@@ -29,13 +29,7 @@ from disk.sources import s3 as s3_module
 from disk.stage import Stager, stage
 from tests.unit.disk.conftest import ACCESS_KEY, SECRET_KEY
 from tests.unit.disk.test_sources import GOOD, WEIGHTS, Job, fixture_files, publish
-from tests.unit.disk.world import fetch_spec, stage_spec
-
-
-def reason_of(action: Any) -> str:
-    with pytest.raises(DiskFailure) as caught:
-        action()
-    return caught.value.reason
+from tests.unit.disk.world import fetch_spec, reason_of, stage_spec
 
 
 def test_checksums() -> None:

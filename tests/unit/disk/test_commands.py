@@ -41,6 +41,7 @@ from tests.unit.disk.world import (
     look,
     quick,
     reap_spec,
+    reason_of,
     run_reap,
     run_stage,
     run_sync,
@@ -50,12 +51,6 @@ from tests.unit.disk.world import (
 
 A, A2, B = adapter(1), adapter(2), adapter(3, rank=16)
 HOUR = 3600.0
-
-
-def reason_of(action: Any) -> str:
-    with pytest.raises(DiskFailure) as caught:
-        action()
-    return caught.value.reason
 
 
 def inodes(path: Path) -> dict[str, int]:

@@ -6,11 +6,13 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from api.jobs import FetchSpec, JobResult, ReapSpec, StageSpec, SyncSpec
 from disk.checksums import Announced, StoredFile, content_digest
@@ -25,6 +27,13 @@ from disk.sync import sync
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "adapters"
 Files = dict[str, bytes]
+
+
+def reason_of(action: Callable[[], object]) -> str:
+    """Return the reason of the failure that an action ends with; the test fails where it ends well."""
+    with pytest.raises(DiskFailure) as caught:
+        action()
+    return caught.value.reason
 
 
 def safetensors(tensors: dict[str, tuple[int, ...]], fill: int = 0) -> bytes:
