@@ -43,6 +43,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{name_of(page)}: {target}"
 
 
+FOLDERS = "api|app|bench|certs|chart|config|console|devcluster|disk|docs|examples|reconcile|rules|tests|webhooks"
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=name_of)
+def test_files_that_are_named_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":  # it tells of what was
+        return
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text()):
+        assert (ROOT / path).exists(), f"{name_of(page)}: {path}"
+
+
 def test_every_page_is_on_the_site_once() -> None:
     config = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader=_Loader)
     listed = _nav(config["nav"])
