@@ -61,7 +61,7 @@ def dynamic_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
     own = integer(service, "spec", "adapterRuntime", "maxRank")
     if own is not None:
         return Ceiling(own, ORIGIN_SERVICE)
-    if not config.readable:
+    if not config.readable or config.missing:
         return Ceiling(None, "")
     value, origin = config.value("adapterRuntime", "maxRank")
     if isinstance(value, int) and not isinstance(value, bool):

@@ -216,6 +216,11 @@ class MergedRuntimeConfig:
         return self.namespaced is not None or self.cluster is not None
 
     @property
+    def missing(self) -> bool:
+        """Whether it is named and does not exist (yet): what it would say is not known. No `default` says nothing."""
+        return self.readable and not self.found and self.name not in ("", DEFAULT_RUNTIME_CONFIG)
+
+    @property
     def scope(self) -> Literal["Namespace", "Cluster", "Merged"] | None:
         """Where it comes from, in the words of the status fields; None when there is none."""
         if self.namespaced is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE
+from api.names import LABEL_MODEL, LABEL_TEMPLATE
 from api.view import (
     EMPTY,
     Json,
@@ -96,7 +97,7 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
 
     Args: `allowed`: the service may be served at all, so that things may be made for it.
     """
-    waits = unresolved(seen.facts.pipeline)
+    waits = unresolved(seen.facts.pipeline) or _lost(seen)
     if waits is not None:
         return CacheView(waits, resolved=False)
     origin = cache_origin(seen.facts)
@@ -138,6 +139,24 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
     return None
 
 
+def _lost(seen: Observed) -> Condition | None:
+    """Return what a running server was made from and nothing replaces: without it, another server would be made.
+
+    Model and template of a service never change, so that only a deletion can leave none (or a model's new image).
+    """
+    pipeline = seen.facts.pipeline
+    if pipeline.kind != "template":
+        return None
+    made_from = mapping(seen.live, "metadata", "labels")
+    if pipeline.model is None and made_from.get(LABEL_MODEL):
+        message = f'no AIMModel or AIMClusterModel has image "{pipeline.image}" any more'
+        return Condition(READY, "False", "ReferenceNotFound", message)
+    if pipeline.template is None and isinstance(pipeline.model, Resolved) and made_from.get(LABEL_TEMPLATE):
+        message = f'no template fits model "{pipeline.model.name}" any more'
+        return Condition(READY, "False", "TemplateNotFound", message)
+    return None
+
+
 def _choose(seen: Observed, draft: Draft, origin: CacheOrigin, *, allowed: bool) -> Json | None:
     """Return the cache that serves: ours if it is there, else the oldest of somebody else's that suits, else a new one.
 
@@ -152,22 +171,27 @@ def _choose(seen: Observed, draft: Draft, origin: CacheOrigin, *, allowed: bool)
         if allowed and wants_disk and dig(ours, "spec", "requiresAdapterDisk") is not True:
             draft.apply.append((origin.kind, render_cache_with_disk(origin.kind, ours)))
         return ours
+    of_a_template = isinstance(seen.facts.pipeline.template, Resolved)
     for cache in by_age(seen.caches):
-        if _suits(cache, service, origin, wants_disk=wants_disk):
+        if _suits(cache, service, origin, wants_disk=wants_disk, of_a_template=of_a_template):
             return cache
     if allowed:
         draft.apply.append((origin.kind, render_cache(service, origin, requires_disk=wants_disk)))
     return None
 
 
-def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool) -> bool:
-    """Whether a cache that somebody else made may serve this service."""
+def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool, of_a_template: bool) -> bool:
+    """Whether a cache that somebody else made may serve this service.
+
+    A template's cache that names no sources (`of_a_template`) holds what the template, or else its model, says.
+    """
     if terminating(cache) or caching_mode(service) == "Dedicated" or text(cache, "spec", "mode") == "Dedicated":
         return False
     scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope")
     if cached_name(cache) != origin.name or scope not in (None, origin.scope):
         return False
-    if _uris(items(cache, "spec", "modelSources")) != _uris(origin.sources):
+    own = _uris(items(cache, "spec", "modelSources"))
+    if own != _uris(origin.sources) and (own or not of_a_template):
         return False
     return not wants_disk or dig(cache, "spec", "requiresAdapterDisk") is True
 

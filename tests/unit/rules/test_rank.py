@@ -102,6 +102,12 @@ def test_dynamic(
     assert (decision.value, decision.deferred, decision.invalid_because) == (value, deferred, invalid)
 
 
+def test_a_named_config_that_is_missing_keeps_the_last_ceiling_and_judges_nothing() -> None:
+    named = MergedRuntimeConfig("team", None, None)
+    decision = decide_ceiling(service("dynamic", "a"), named, {"a": adapter(512)}, 64)
+    assert (decision.value, decision.judged, decision.invalid_because) == (64, False, ())
+
+
 def test_an_unreadable_config_keeps_the_last_ceiling_and_judges_nothing() -> None:
     decision = decide_ceiling(service("dynamic", "a"), config(readable=False), {"a": adapter(512)}, 64)
     assert (decision.value, decision.judged, decision.invalid_because) == (64, False, ())

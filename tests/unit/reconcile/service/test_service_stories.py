@@ -12,12 +12,17 @@ import pytest
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
+    AIM_MODEL,
     AIM_PROFILE,
     AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
     AIM_SERVICE,
+    AIM_SERVICE_TEMPLATE,
+    AIM_TEMPLATE_CACHE,
     INFERENCE_SERVICE,
     JOB,
     PERSISTENT_VOLUME_CLAIM,
+    Kind,
 )
 from api.names import (
     ANNOTATION_RESTAGE,
@@ -860,6 +865,79 @@ def test_templates(
     assert _condition(decision, "CacheReady") == condition
     caches = [obj for kind, obj in decision.apply if kind.kind == "AIMTemplateCache"]
     assert len(caches) == (1 if condition[1] == "AllCachesReady" else 0)
+
+
+def template_life() -> Life:
+    """A model, which says the sources, and its template."""
+    life = Life()
+    life.make(AIM_MODEL, {"spec": {"modelSources": [{"sourceUri": "hf://Qwen/Qwen3-8B"}]}})
+    life.make(AIM_SERVICE_TEMPLATE, TEMPLATE)
+    return life
+
+
+def on_templates(model: dict[str, Any]) -> Life:
+    """A dynamic service of the template pipeline that serves an adapter."""
+    life = template_life()
+    life.adapter("a")
+    life.service("dynamic", ["a"], profile=None, model=model)
+    life.settle()
+    assert life.state("a") == "Loaded"
+    return life
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"name": "qwen3-8b"}, {"image": "amdenterpriseai/aim-qwen-qwen3-8b:0.13.0"}],
+    ids=["by name", "by image"],
+)
+@pytest.mark.parametrize("gone", [(AIM_SERVICE_TEMPLATE,), (AIM_MODEL,), (AIM_SERVICE_TEMPLATE, AIM_MODEL)])
+def test_a_server_outlives_the_template_and_the_model_that_it_was_made_from(
+    model: dict[str, str], gone: tuple[Kind, ...]
+) -> None:
+    life = on_templates(model)
+    pods, isvc = pods_of(life), life.isvc
+    kept = [(kind, obj) for kind in gone for obj in life.store.all(kind)]
+    assert len(kept) == len(gone)
+    for kind, obj in kept:
+        life.store.delete(kind, name_of(obj))
+    life.settle()
+    assert (pods_of(life), life.isvc, life.state("a")) == (pods, isvc, "Loaded")
+    assert life.condition("CacheReady")[0] == "False"
+    assert "stays as it is for now" in life.message("InferenceServiceReady")
+    for kind, obj in kept:
+        life.make(kind, {"metadata": {"name": name_of(obj)}, "spec": obj["spec"]})
+    life.settle()
+    assert (pods_of(life), life.isvc, life.status["status"]) == (pods, isvc, "Running")
+    assert life.message("InferenceServiceReady") == ""
+
+
+def test_a_template_cache_without_sources_is_shared() -> None:
+    life = template_life()
+    life.make(
+        AIM_TEMPLATE_CACHE,
+        {
+            "metadata": {"name": "mine"},
+            "spec": {"templateName": "qwen3-8b-latency", "templateScope": "Namespace", "requiresAdapterDisk": True},
+        },
+    )
+    life.adapter("a")
+    life.service("dynamic", ["a"], profile=None, model={"name": "qwen3-8b"})
+    life.settle()
+    assert life.state("a") == "Loaded"
+    assert [name_of(cache) for cache in life.store.all(AIM_TEMPLATE_CACHE)] == ["mine"]
+
+
+def test_a_named_config_that_is_deleted_leaves_the_ceiling() -> None:
+    life = Life()
+    life.make(AIM_RUNTIME_CONFIG, {"metadata": {"name": "team"}, "spec": {"adapterRuntime": {"maxRank": 128}}})
+    life.adapter("a", rank=100)
+    life.service("dynamic", ["a"], runtimeConfigName="team")
+    life.settle()
+    isvc = life.isvc
+    life.store.delete(AIM_RUNTIME_CONFIG, "team")
+    life.settle()
+    assert (life.state("a"), life.status["adapterMaxRank"], life.isvc) == ("Loaded", 128, isvc)
+    assert life.condition("ConfigValid") == ("False", "ReferenceNotFound")
 
 
 def _condition(decision: Decision, kind: str) -> tuple[str, str]:
