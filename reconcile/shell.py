@@ -187,7 +187,7 @@ class Shell:
 
         Returns whether the object is as wanted. Raises: ApplyRefusedError when it is somebody else's.
         """
-        found = await self._client.find(kind, namespace_of(wanted) if kind.namespaced else None, name_of(wanted))
+        found = await self._look_up(kind, wanted)
         if found is None:
             return False
         owners = items(wanted, "metadata", "ownerReferences")
@@ -200,6 +200,14 @@ class Shell:
             raise ApplyRefusedError(kind, name_of(wanted), _unadopted(kind, name_of(wanted), maker))
         self._observed(kind, found)
         return agrees(kind, found, wanted)
+
+    async def _look_up(self, kind: Kind, wanted: Mapping[str, Any]) -> Json | None:
+        """Read one object by a list, which every informer may: the chart grants no `get` on what is only watched."""
+        namespace = namespace_of(wanted) if kind.namespaced else None
+        async for page in self._client.list_pages(kind, namespace, field_selector=f"metadata.name={name_of(wanted)}"):
+            for item in page.items:
+                return item
+        return None
 
     async def create(self, kind: Kind, wanted: Mapping[str, Any], *, writer: Pass | None = None) -> bool:
         """Create an object unless it exists; one that exists is left as it is. Returns whether it was created."""

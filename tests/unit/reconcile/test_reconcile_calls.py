@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY
 from api.view import name_of
 from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
 from reconcile.cache import Json
-from reconcile.client import Client
+from reconcile.client import Client, Page
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
 from reconcile.engine import Watch
@@ -80,9 +80,10 @@ class Server:
             raise Conflict(409, "Conflict", "uid mismatch")
         return self.stored(kind, obj)
 
-    async def find(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-        self.calls.append(f"get {kind.plural}")
-        return self.behind.get((kind, name))
+    async def list_pages(self, kind: Kind, namespace: str, *, field_selector: str) -> AsyncIterator[Page]:
+        self.calls.append(f"list {kind.plural}")
+        there = self.behind.get((kind, field_selector.removeprefix("metadata.name=")))
+        yield Page([there] if there else [], "1", False)
 
     def _cached(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any] | None:
         return self.informers[kind].get(obj["metadata"]["namespace"], name_of(obj))
@@ -350,7 +351,7 @@ async def test_a_late_creation_changes_nothing_that_is_there() -> None:
     scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, isvc(2))
     with pytest.raises(Conflict):
         await apply(scene, isvc(1))
-    assert scene.server.calls == ["apply inferenceservices", "get inferenceservices"]
+    assert scene.server.calls == ["apply inferenceservices", "list inferenceservices"]
     known = scene.server.informers[INFERENCE_SERVICE].get(PLACE, "chat")
     assert known is not None
     assert known["spec"]["predictor"]["minReplicas"] == 2  # the next pass starts from what is there
