@@ -59,8 +59,8 @@ class Recorder(Protocol):
 class ApplyRefusedError(Transient):
     """The API server refused an object of ours; the message is meant for the status.
 
-    `lasting`: for what the object says; else for a lack of rights or quota, or since a webhook did not answer: somebody
-    may mend that at any time.
+    `lasting`: for what the object says; else somebody may mend it at any time: a lack of rights or quota, a webhook
+    that does not answer, or (`why` in words) somebody else's object that no informer shows.
     """
 
     largest_backoff = 60.0  # seconds
@@ -69,7 +69,7 @@ class ApplyRefusedError(Transient):
         self.message = str(why)
         super().__init__(f"{kind.kind} {name}: {self.message}")
         self.kind = kind
-        self.lasting = not isinstance(why, Transient)
+        self.lasting = not isinstance(why, Transient | str)
         if isinstance(why, Transient) and why.largest_backoff is not None:
             self.largest_backoff = why.largest_backoff
 
@@ -150,6 +150,8 @@ class Shell:
                     made = await act(wanted_kind, wanted) or made
                 except NamespaceTerminating:
                     raise
+                except ApplyRefusedError as error:
+                    refused = refused or error
                 except (Denied, Invalid, MalformedApply, Forbidden, WebhookDown) as error:
                     refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), error)
         return made, refused
@@ -201,12 +203,12 @@ class Shell:
         self._observed(kind, found)
         return agrees(kind, found, wanted)
 
-    async def _look_up(self, kind: Kind, wanted: Mapping[str, Any]) -> Json | None:
+    async def _look_up(self, kind: Kind, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         """Read one object by a list, which every informer may: the chart grants no `get` on what is only watched."""
         namespace = namespace_of(wanted) if kind.namespaced else None
         async for page in self._client.list_pages(kind, namespace, field_selector=f"metadata.name={name_of(wanted)}"):
             for item in page.items:
-                return item
+                return dict(item)
         return None
 
     async def create(self, kind: Kind, wanted: Mapping[str, Any], *, writer: Pass | None = None) -> bool:

@@ -106,7 +106,7 @@ def render_inference_service(
         "metadata": {
             "name": name,
             "namespace": namespace_of(service),
-            "labels": _kept_labels(live) or _labels(service, plan, config),
+            "labels": _kept_labels(service, live) or _labels(service, plan, config),
             "annotations": _annotations(service, plan, settings, live) | {ANNOTATION_AUTOSCALER: replicas.autoscaler},
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
@@ -114,18 +114,25 @@ def render_inference_service(
     }
 
 
-def _kept_labels(live: Json | None) -> dict[str, str]:
-    """Labels reach the pod template, so those of the creation stay for ever: a change would roll the pods."""
-    return dict(mapping(live, "metadata", "labels"))
+def _kept_labels(service: Json, live: Json | None) -> dict[str, str]:
+    """Labels reach the pod template, so those of the creation stay for ever: a change would roll the pods.
+
+    Only those by which it and its pods are seen are put back where somebody took them off.
+    """
+    kept = mapping(live, "metadata", "labels")
+    return {**_found_by(service), **kept} if kept else {}
+
+
+def _found_by(service: Json) -> dict[str, str]:
+    return {LABEL_MANAGED_BY: FIELD_OWNER, LABEL_SERVICE: label_value(name_of(service))}
 
 
 def _labels(service: Json, plan: Plan, config: Json) -> dict[str, str]:
-    ours = {LABEL_SERVICE: name_of(service), **plan.labels}
     return {
         **propagated_labels(service, config),
         LABEL_COMPONENT: "inference",
-        LABEL_MANAGED_BY: FIELD_OWNER,
-        **{key: label_value(value) for key, value in ours.items()},
+        **{key: label_value(value) for key, value in plan.labels.items()},
+        **_found_by(service),
     }
 
 

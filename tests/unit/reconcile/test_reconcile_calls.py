@@ -22,7 +22,7 @@ from api.kinds import (
     POD,
     Kind,
 )
-from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY
+from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY, inference_service_name
 from api.view import name_of
 from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
 from reconcile.cache import Json
@@ -267,6 +267,22 @@ async def test_a_server_that_quota_refuses_is_told_at_once_and_tried_again_soon(
         await scene.passes(1)
     served = next(c for c in scene.server.statuses[-1]["conditions"] if c["type"] == "InferenceServiceReady")
     assert (served["reason"], served["message"]) == ("InferenceServiceRefused", "403 Forbidden: exceeded quota: none")
+    assert scene.told == ["InferenceServiceRefused"]
+
+
+async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> None:
+    scene = Scene(projected=True)
+    scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
+    chat = scene.server.informers[AIM_SERVICE].items()[0]
+    name = inference_service_name(name_of(chat), PLACE)
+    theirs = isvc(2, {"uid": "other", "kind": "AIMService", "name": "other"})
+    theirs["metadata"]["name"] = name
+    scene.server.behind[INFERENCE_SERVICE, str(name)] = scene.server.stored(INFERENCE_SERVICE, theirs)
+    for _ in range(2):
+        with pytest.raises(ApplyRefusedError):  # for the work queue's backoff: nobody tells when it goes
+            await scene.passes(1)
+        served = next(c for c in scene.server.statuses[-1]["conditions"] if c["type"] == "InferenceServiceReady")
+        assert served["message"] == f'InferenceService "{name}" belongs to another owner'
     assert scene.told == ["InferenceServiceRefused"]
 
 

@@ -30,6 +30,7 @@ from api.names import (
     ANNOTATION_TAKE_OVER,
     LABEL_ARTIFACT,
     LABEL_MANAGED_BY,
+    LABEL_SERVICE,
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
@@ -802,6 +803,20 @@ def test_a_changed_profile_rolls_and_drops_the_old_projection() -> None:
     config_maps = [obj for (kind, _), obj in life.store.objects.items() if kind == "ConfigMap"]
     assert len(config_maps) == 1
     assert any("PredictorChanged" in event and "volumes" in event for event in life.cluster.events)
+
+
+@pytest.mark.parametrize("label", [LABEL_MANAGED_BY, LABEL_SERVICE])
+def test_a_label_by_which_the_server_is_seen_is_put_back(label: str) -> None:
+    life = served("dynamic", "a")
+    theirs = copy.deepcopy(life.isvc)
+    assert theirs is not None
+    before = theirs["metadata"]["labels"].pop(label)
+    theirs["metadata"]["labels"]["team"] = "x"
+    life.store._store(INFERENCE_SERVICE, theirs)
+    life.settle()
+    assert life.isvc is not None
+    assert life.isvc["metadata"]["labels"][label] == before
+    assert life.isvc["metadata"]["labels"]["team"] == "x"
 
 
 # -- template pipeline ----------------------------------------------------------------------------------------------
