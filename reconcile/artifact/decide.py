@@ -10,7 +10,9 @@ from api.view import (
     Json,
     adapter_path,
     compatible_with,
+    dig,
     is_adapter,
+    items,
     model_id,
     name_of,
     namespace_of,
@@ -66,6 +68,9 @@ def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]
     if parent is None or terminating(parent):
         message = f'parent artifact "{name}" does not exist yet'
         return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
+    if _had_another_parent(seen.artifact, parent):
+        message = f'parent artifact "{name}" was deleted, and this adapter goes with it: create it anew'
+        return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
     if is_adapter(parent):
         message = f'parent artifact "{name}" is itself an adapter'
         return Condition("Ready", "False", _NOT_MODEL, message), {}
@@ -74,6 +79,17 @@ def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]
         return Condition("Ready", "True", "AdapterValidated"), resolved
     message = f'parent artifact "{name}" has no adapter disk yet'
     return Condition("Ready", "False", "ParentLacksAdapterDisk", message), resolved
+
+
+def _had_another_parent(artifact: Json, parent: Json) -> bool:
+    """Whether an earlier artifact of the parent's name owns it: the garbage collector takes it, and must not be raced.
+
+    A deleted base has a successor of the same name at once, which would save the adapter where it is seen first.
+    """
+    return not owned_by(artifact, parent) and any(
+        dig(reference, "kind") == AIM_ARTIFACT.kind and dig(reference, "name") == name_of(parent)
+        for reference in items(artifact, "metadata", "ownerReferences")
+    )
 
 
 _FAILED_REASONS = frozenset({_NOT_MODEL, "ConfigInvalid"})

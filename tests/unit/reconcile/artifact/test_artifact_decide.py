@@ -310,6 +310,18 @@ def test_a_parent_is_made_owner_once() -> None:
     assert decide(replace(seen, artifact=owned)).apply == ()
 
 
+def test_an_adapter_goes_with_its_parent_though_that_has_a_successor() -> None:
+    """The garbage collector and the successor of a deleted base are equally fast."""
+    seen = observe(adapter(parentArtifact="base"), parent=PARENT)
+    ((_, partial),) = decide(seen).apply
+    (reference,) = partial["metadata"]["ownerReferences"]
+    dead = reference | {"uid": "the-last-base"}
+    orphan = seen.artifact | {"metadata": seen.artifact["metadata"] | {"ownerReferences": [dead]}}
+    decision = decide(replace(seen, artifact=orphan))
+    assert decision.apply == ()
+    assert (decision.status["status"], condition(decision, "Ready")["reason"]) == ("Pending", "ParentArtifactNotFound")
+
+
 def test_the_frozen_path_is_kept() -> None:
     seen = observe(adapter(compatibleWith=["o/n"]) | {"status": {"adapterPath": "from-a-restore"}})
     assert decide(seen).status["adapterPath"] == "from-a-restore"
