@@ -13,7 +13,7 @@ from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
 from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
-from reconcile.objects import managed_labels, owner_reference, parse_timestamp
+from reconcile.objects import managed_labels, owner_reference, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
 from rules.resolve import merge_env
 
@@ -101,8 +101,8 @@ def _read_result(message: object) -> JobResult | None:
 
 
 def _attempt(job: Json) -> int:
-    written = text(job, "metadata", "annotations", ANNOTATION_ATTEMPT) or ""
-    return int(written) if written.isascii() and written.isdecimal() else 1
+    written = whole_number(text(job, "metadata", "annotations", ANNOTATION_ATTEMPT))
+    return 1 if written is None else written
 
 
 def _container_status(pod: Json | None) -> Json:

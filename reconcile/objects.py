@@ -171,6 +171,17 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+def whole_number(value: object) -> int | None:
+    """Read a number that we wrote into a text (an annotation, a variable), None for any other text.
+
+    Others may write there too, so more than nine digits are none: no field of a status holds more, and of thousands
+    Python makes no number.
+    """
+    if not isinstance(value, str) or len(value) > 9 or not (value.isascii() and value.isdecimal()):
+        return None
+    return int(value)
+
+
 def timestamp(moment: datetime) -> str:
     """Format a UTC time as the API server does (RFC 3339, whole seconds)."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

@@ -19,7 +19,7 @@ NAME_WORDS = "names have a-z, 0-9, - and . only"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123, as the API server
 _ALIKE = 0.75  # H100 is no slip for MI100, MI300 is one for MI300X
 _QUANTITY = re.compile(r"^\+?(\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d+)?$")
-_OLD_TAG = re.compile(r"^v?(\d+)\.(\d+)(?:[.\-+_].*)?$")
+_OLD_TAG = re.compile(r"^v?([0-9]{1,9})\.([0-9]{1,9})(?:[.\-+_].*)?$")
 _FIRST_TAG_WITH_ADAPTERS = (0, 13)
 
 

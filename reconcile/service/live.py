@@ -11,7 +11,7 @@ from typing import Any
 
 from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
 from api.view import AdapterMode, Json, dig, items, mapping, text
-from reconcile.objects import covers, parse_timestamp
+from reconcile.objects import covers, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
 
 CONTAINER = "kserve-container"
@@ -37,7 +37,7 @@ class AdapterWiring:
             "AIM_ADAPTER_MODE": self.mode,
             "AIM_ADAPTER_MAX_COUNT": str(GPU_ADAPTER_SLOTS),
             "AIM_ADAPTER_MAX_CPU_COUNT": str(CPU_ADAPTER_SLOTS),
-            "AIM_ADAPTER_MAX_RANK": str(self.max_rank),
+            _MAX_RANK: str(self.max_rank),
         }
         if self.mode == "dynamic":
             values["AIM_ADAPTER_REFRESH_INTERVAL"] = str(max(5, int(settings.refresh_interval.total_seconds())))
@@ -68,11 +68,11 @@ def live_wiring(isvc: Json | None) -> AdapterWiring | None:
     """Read the adapter part of a live InferenceService, or None when it has none."""
     claim = _claims(isvc).get(ADAPTER_VOLUME)
     env = {dig(entry, "name"): text(entry, "value") for entry in items(_container(isvc), "env")}
-    rank = env.get("AIM_ADAPTER_MAX_RANK") or ""
-    if claim is None or not (rank.isascii() and rank.isdecimal()):
+    rank = whole_number(env.get(_MAX_RANK))
+    if claim is None or rank is None:
         return None
     mode: AdapterMode = "dynamic" if env.get("AIM_ADAPTER_MODE") == "dynamic" else "static"
-    return AdapterWiring(claim, mode, int(rank))
+    return AdapterWiring(claim, mode, rank)
 
 
 def mounted_by(pod: Json) -> tuple[str | None, int | None]:
@@ -82,7 +82,7 @@ def mounted_by(pod: Json) -> tuple[str | None, int | None]:
     claim = next((text(v, "persistentVolumeClaim", "claimName") for v in _adapter_volumes(pod)), "")
     env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))
     rank = next((text(entry, "value") for entry in env if dig(entry, "name") == _MAX_RANK), None)
-    return claim, int(rank) if rank is not None and rank.isdecimal() else None
+    return claim, whole_number(rank)
 
 
 def server_started(pod: Json) -> datetime | None:

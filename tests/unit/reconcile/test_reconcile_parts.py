@@ -25,6 +25,7 @@ from reconcile.objects import (
     propagated_labels,
     timestamp,
     whole_gibibytes,
+    whole_number,
 )
 from reconcile.service.container import ordered_env
 from reconcile.settings import ReconcileSettings
@@ -139,6 +140,13 @@ def test_sizes_have_headroom_and_are_whole() -> None:
 @given(st.text(max_size=12) | st.integers() | st.none() | st.floats(allow_nan=False, allow_infinity=False))
 def test_parsing_never_raises(value: Any) -> None:
     parse_timestamp(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [("0", 0), ("320", 320), ("", None), ("-1", None), ("٣", None), ("9" * 5000, None), (3, None)]
+)
+def test_numbers_in_texts(value: Any, number: int | None) -> None:
+    assert whole_number(value) == number
 
 
 def test_times_are_written_as_they_are_read() -> None:

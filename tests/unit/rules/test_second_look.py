@@ -79,7 +79,14 @@ def test_the_tag_that_is_too_old_is_named_beside_a_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "old"), [("aim:0.12_rocm6", True), ("reg:5000/aim", False), ("aim:0.13_rocm6", False), ("aim", False)]
+    ("image", "old"),
+    [
+        ("aim:0.12_rocm6", True),
+        ("reg:5000/aim", False),
+        ("aim:0.13_rocm6", False),
+        ("aim", False),
+        pytest.param(f"aim:{'9' * 5000}.1", False, id="more digits than Python makes a number of"),
+    ],
 )
 def test_a_tag_with_an_underscore_is_read(image: str, old: bool) -> None:
     assert image_too_old(image) is old

@@ -10,9 +10,12 @@ import pytest
 
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.models import MODELS
+from reconcile.conditions import Condition
 from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
 from reconcile.service.loading import ServerPod
+from reconcile.service.report import ready_condition
+from reconcile.service.serving import Gate
 from tests.unit.reconcile.model.life import START
 from tests.unit.reconcile.service.scene import CLAIM, SYNCED, observe, profile, rendered
 
@@ -163,6 +166,21 @@ def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
     served = conditions["InferenceServiceReady"]
     assert (served["status"], served["reason"], status["status"]) == expected
     assert conditions["Ready"]["status"] == served["status"]
+
+
+WAITS = Gate("AdaptersStaging", "static mode waits for all adapters")
+READY: dict[str, tuple[Gate, tuple[str, str], str]] = {
+    "it is made and starts": (Gate(), ("False", "Starting"), "Starting"),
+    "nothing is made yet": (WAITS, ("False", "Gated"), "AdaptersStaging"),
+    "it starts, although a new one would not be made now": (WAITS, ("False", "Starting"), "Starting"),
+    "it serves, although a new one would not be made now": (WAITS, ("True", "InferenceServiceReady"), "Serving"),
+}
+
+
+@pytest.mark.parametrize(("gate", "served", "reason"), READY.values(), ids=READY)
+def test_ready_says_what_the_server_that_is_there_waits_for(gate: Gate, served: Any, reason: str) -> None:
+    valid = Condition("ConfigValid", "True", "Valid")
+    assert ready_condition(valid, gate, Condition("InferenceServiceReady", *served)).reason == reason
 
 
 def test_words_that_stay_the_same_from_one_crash_to_the_next() -> None:
