@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_ARTIFACT
+from api.source_uri import source_model_id
 from api.view import (
     compatible_with,
     declared_rank,
@@ -31,6 +33,7 @@ from rules.verdict import Finding
 
 Outputs = Iterator[Output]
 
+_BASE_ID = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9._-]+$")  # said in modelId, or of an hf:// source
 _ONE_SLIP = 0.85  # names of variables resemble each other more than what they mean does
 _ADAPTER_FIELDS = ("rank", "parentArtifact", "compatibleWith")
 _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
@@ -309,6 +312,27 @@ def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
         yield FieldWarning(
             "spec.runtimeConfigName", "ReferenceNotFound", f'no RuntimeConfig "{name[:50]}" exists yet', 20
         )
+
+
+@rule(
+    AIM_ARTIFACT,
+    reason="BaseIdImpossible",
+    fields="spec.compatibleWith[i]",
+    warns=True,
+    when=("compatibleWith",),
+    refused=Example("spec: {compatibleWith: [Qwen/Qwen3-8B, 'hf://Qwen/Qwen3-8B']}"),
+    passes=Example("spec: {compatibleWith: [Qwen/Qwen3-8B, Qwen/Qwen3-4B]}"),
+)
+def base_id_impossible(seen: Seen) -> Outputs:
+    """A base is known by its model id (org/name), compared as it stands: no URI or path is ever equal to one."""
+    if not is_adapter(seen.new):
+        return
+    for index, entry in enumerate(items(seen.spec, "compatibleWith")):
+        if isinstance(entry, str) and entry and not _BASE_ID.match(entry):
+            meant = source_model_id(entry) or source_model_id(f"hf://{entry.strip().rstrip('/')}")
+            write = f'write "{meant[:30]}"' if meant else "write org/name"
+            detail = f'no base has the model id "{entry[:30]}"; {write}'
+            yield FieldWarning(f"spec.compatibleWith[{index}]", "BaseIdImpossible", detail, 15)
 
 
 @rule(

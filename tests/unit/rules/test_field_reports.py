@@ -316,6 +316,29 @@ def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
     assert words not in " ".join(validate(AIM_ARTIFACT, new, None, there).warning_texts)
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("hf://Qwen/Qwen3-8B@main", 'write "Qwen/Qwen3-8B"'),
+        ("Qwen/Qwen3-8B@main", 'write "Qwen/Qwen3-8B"'),
+        (" Qwen/Qwen3-8B/", 'write "Qwen/Qwen3-8B"'),
+        ("/models/Qwen3-8B", "write org/name"),
+        ("Qwen3-8B", "write org/name"),
+        ("s3://models/qwen", "write org/name"),
+        ("x" * 300, "write org/name"),
+    ],
+)
+def test_l46b_a_base_named_by_a_path_or_uri_is_told(entry: str, words: str) -> None:
+    """L46b: the base's local path or URI is not its name, so it fits no base; said before a service is refused."""
+    verdict = validate(
+        AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"compatibleWith": ["a.b/c", entry]}}), None, surroundings()
+    )
+    assert verdict.allowed
+    (text,) = verdict.warning_texts
+    assert text.startswith("spec.compatibleWith[1]: no base has the model id")
+    assert words in text
+
+
 def running(count: int) -> list[dict[str, Any]]:
     return [merge(one, {"status": {"runtime": {"currentReplicas": 1}}}) for one in users(count)]
 
