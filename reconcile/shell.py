@@ -21,7 +21,7 @@ from api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
     Kind,
 )
-from api.names import LABEL_MANAGED_BY
+from api.names import FIELD_OWNER, LABEL_MANAGED_BY
 from api.view import Json, items, mapping, name_of, namespace_of, text
 from reconcile.client import Client
 from reconcile.conditions import told_in
@@ -217,10 +217,24 @@ class Shell:
             return False
         try:
             self._observed(kind, await self._client.create(kind, dict(wanted)), writer)
-        except AlreadyExists:  # the cache is behind; the watch tells soon
+        except AlreadyExists:  # the cache is behind, and the watch tells soon; if it ever does
             log.debug("exists already", extra={"object": name_of(wanted)})
+            await self._check_that_it_is_shown(kind, wanted)
             return False
         return True
+
+    async def _check_that_it_is_shown(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
+        """Look whether an object that exists is one that our informer selects.
+
+        Raises: ApplyRefusedError when it is not: waiting for it would never end.
+        """
+        informer = self._informers.get(kind)
+        if informer is None or informer.selects(""):
+            return
+        found = await self._look_up(kind, wanted)
+        maker = text(found, "metadata", "labels", LABEL_MANAGED_BY) or ""
+        if found is not None and not informer.selects(maker):
+            raise ApplyRefusedError(kind, name_of(wanted), _unadopted(kind, name_of(wanted), maker))
 
     async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any], writer: Pass | None = None) -> None:
         patch = merge_patch(mapping(obj, "status"), status)
@@ -257,6 +271,11 @@ def _fenced(wanted: Mapping[str, Any], live: Json | None) -> dict[str, Any]:
 
 
 def _unadopted(kind: Kind, name: str, maker: str) -> str:
+    if not maker:
+        return (
+            f'{kind.kind} "{name}" is there without the label by which it is seen: '
+            f"put {LABEL_MANAGED_BY}={FIELD_OWNER} on it, or delete the object"
+        )
     return (
         f'{kind.kind} "{name}" is there, and its label {LABEL_MANAGED_BY} says "{maker}": stop that operator and name '
         "it in the setting adoptManagedBy to take the object over, or delete the object"

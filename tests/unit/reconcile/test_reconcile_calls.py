@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -22,7 +23,13 @@ from api.kinds import (
     POD,
     Kind,
 )
-from api.names import ANNOTATION_STAGE_KEY, ANNOTATION_SYNC_KEY, inference_service_name
+from api.names import (
+    ANNOTATION_STAGE_KEY,
+    ANNOTATION_SYNC_KEY,
+    FIELD_OWNER,
+    LABEL_MANAGED_BY,
+    inference_service_name,
+)
 from api.view import name_of
 from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
 from reconcile.cache import Json
@@ -30,7 +37,7 @@ from reconcile.client import Client, Page
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
 from reconcile.engine import Watch
-from reconcile.errors import Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
+from reconcile.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
 from reconcile.informers import CachedWorld, make_informers
 from reconcile.poll import Poller
 from reconcile.service.controller import ServiceController
@@ -242,6 +249,7 @@ async def test_a_refused_apply_is_not_decided_anew() -> None:
     assert scene.told == ["InferenceServiceRefused"]
 
 
+OURS = {LABEL_MANAGED_BY: FIELD_OWNER}
 JOB_OF_CHAT = {"metadata": {"name": "stage", "namespace": PLACE}}
 ADAPTERS_WAIT = {"conditions": [{"type": "Adapters", "status": "True", "reason": "x", "message": "a is Pending"}]}
 
@@ -284,6 +292,20 @@ async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> Non
         served = next(c for c in scene.server.statuses[-1]["conditions"] if c["type"] == "InferenceServiceReady")
         assert served["message"] == f'InferenceService "{name}" belongs to another owner'
     assert scene.told == ["InferenceServiceRefused"]
+
+
+@pytest.mark.parametrize(("labels", "said"), [({}, "without the label by which it is seen"), (OURS, "a is Pending")])
+async def test_a_job_that_no_informer_will_show_is_told(labels: dict[str, str], said: str) -> None:
+    scene = Scene(projected=False)
+    scene.server.refuse, scene.server.refusal = JOB, AlreadyExists(409, "AlreadyExists", "it exists")
+    there = scene.server.stored(JOB, JOB_OF_CHAT)
+    scene.server.behind[JOB, "stage"] = there | {"metadata": there["metadata"] | {"labels": labels}}
+    chat = scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0))
+    decision = Decision(create=((JOB, JOB_OF_CHAT),), status=ADAPTERS_WAIT)
+    with pytest.raises(ApplyRefusedError) if labels != OURS else nullcontext():
+        await scene.shell.carry_out(AIM_SERVICE, chat, decision)
+    (condition,) = scene.server.statuses[-1]["conditions"]
+    assert said in condition["message"]
 
 
 async def test_a_namespace_that_is_going_is_not_written_about() -> None:
