@@ -136,7 +136,7 @@ def _tell(file: str, document: Document, path: str, reason: str, message: str, *
 def _placed(obj: Mapping[str, Any], kind: Kind, namespace: str) -> Json:
     """Return the object in the namespace where `kubectl apply -n` would put it."""
     metadata = obj.get("metadata")
-    if not kind.namespaced or not isinstance(metadata, Mapping) or text(metadata, "namespace"):
+    if not kind.namespaced or not isinstance(metadata, Mapping) or metadata.get("namespace") not in (None, ""):
         return obj
     return {**obj, "metadata": {**metadata, "namespace": namespace}}
 

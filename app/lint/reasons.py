@@ -42,7 +42,7 @@ REASONS: dict[str, Meaning] = {
         "The same object (kind, namespace, name) is given twice; the last one applied would win.",
         "Remove or rename one of the two.",
     ),
-    "NameInvalid": Meaning("The API server takes no such name.", "Use lower-case letters, digits and dashes."),
+    "NameInvalid": Meaning("The API server takes no such name, or no such label.", "Write it as the message says."),
     "NamespaceOnClusterKind": Meaning("The kind belongs to the whole cluster.", "Remove metadata.namespace."),
     "FieldUnknown": Meaning(
         "The kind has no such field: kubectl refuses it, other clients lose it in silence.", "Correct or remove it."

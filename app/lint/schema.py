@@ -7,12 +7,13 @@ drops them (unless the schema says nullable).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from typing import Any
 
 from api.errors import Cause, FieldError
 from api.kinds import Kind
+from api.names import is_label_value
 from rules.shared import possible_name
 from rules.suggest import did_you_mean, quoted
 
@@ -20,6 +21,26 @@ Schema = Mapping[str, Any]
 
 _TYPES = {"object": Mapping, "array": list, "string": str, "boolean": bool}
 _SHOWN_FIELDS = 12
+_METADATA = frozenset(
+    {
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+    }
+)
+_LABEL_WORDS = "at most 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
 
 
 @cache
@@ -72,6 +93,7 @@ def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
     elif namespace and (not possible_name(namespace) or "." in namespace or len(namespace) > 63):
         detail = "a namespace's name has at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
         yield FieldError("metadata.namespace", "NameInvalid", Cause.INVALID, detail, namespace)
+    yield from _unknown(metadata, _METADATA, "metadata")
     for field in ("labels", "annotations"):
         yield from _string_map(metadata.get(field), f"metadata.{field}")
 
@@ -83,8 +105,21 @@ def _string_map(value: object, path: str) -> Iterator[FieldError]:
         yield _wrong_type(path, value, "object")
         return
     for key, member in value.items():
-        if not isinstance(member, str):
-            yield _wrong_type(join(path, str(key)), member, "string")
+        place = join(path, str(key))
+        if not _qualified(str(key)):
+            detail = f"a key is [prefix/]name: the prefix a DNS name, the name {_LABEL_WORDS}"
+            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, str(key))
+        if member is not None and not isinstance(member, str):
+            yield _wrong_type(place, member, "string")
+        elif member and path == "metadata.labels" and not is_label_value(member):
+            detail = f"the value of a label has {_LABEL_WORDS}"
+            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, member)
+
+
+def _qualified(key: str) -> bool:
+    """Whether the API server takes a text as the key of a label or annotation."""
+    prefix, slash, name = key.rpartition("/")
+    return is_label_value(name) and (not slash or (possible_name(prefix.lower()) and len(prefix) <= 253))
 
 
 def _check(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
@@ -138,7 +173,7 @@ def _object(value: Mapping[str, Any], schema: Schema, path: str) -> Iterator[Fie
             yield from _check(member, free, join(path, name))
 
 
-def _unknown(value: Mapping[str, Any], known: Mapping[str, Any] | set[str], path: str) -> Iterator[FieldError]:
+def _unknown(value: Mapping[str, Any], known: Mapping[str, Any] | Set[str], path: str) -> Iterator[FieldError]:
     for name in value:
         if name not in known:
             hint = did_you_mean(name, known)

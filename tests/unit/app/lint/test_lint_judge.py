@@ -311,6 +311,12 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert run("-", stdin="replicas: 2")[0] == 1
 
 
+def test_a_namespace_that_is_a_number_is_told() -> None:
+    code, text = run("-", stdin=BASE.replace("metadata: {", "metadata: {namespace: 5, ", 1))
+    assert code == 1
+    assert 'metadata.namespace: Invalid value: "5"' in text
+
+
 def test_a_kustomization_and_its_patches_are_no_manifests(tmp_path: Path) -> None:
     """A patch is a part of an object, and the kustomization may name our kinds as targets."""
     files = {

@@ -80,6 +80,31 @@ CASES: dict[str, tuple[Kind, dict[str, Any], list[tuple[str, str]]]] = {
         service() | {"metadata": {"name": "a", "labels": {"x/y": 1}}},
         [("metadata.labels[x/y]", "TypeWrong")],
     ),
+    "labels that the API server takes": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "labels": {"x.Y_z": "", "team.ai/x": "a.b_c-D", "n": None}}},
+        [],
+    ),
+    "a label with a blank": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "labels": {"x": "b c"}}},
+        [("metadata.labels.x", "NameInvalid")],
+    ),
+    "a label that is too long": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "labels": {"x": "a" * 64}}},
+        [("metadata.labels.x", "NameInvalid")],
+    ),
+    "keys that are none": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "annotations": {"a b": "c d", "a/b/c": "", "/x": "", "Team.ai/x": ""}}},
+        [(f"metadata.annotations[{key}]", "NameInvalid") for key in ("a b", "a/b/c", "/x")],
+    ),
+    "a slip in metadata": (
+        AIM_SERVICE,
+        service() | {"metadata": {"name": "a", "lables": {"x": "y"}}},
+        [("metadata.lables", "FieldUnknown")],
+    ),
     "a cluster kind in a namespace": (
         AIM_CLUSTER_PROFILE,
         {"metadata": {"name": "p", "namespace": "n"}, "spec": {"image": "i"}},
