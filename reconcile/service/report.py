@@ -334,8 +334,9 @@ def _runtime(seen: Observed) -> dict[str, Any] | None:
         return None
     bounds = replicas_of(seen.service)
     desired = bounds.minimum if seen.wanted_replicas is None else seen.wanted_replicas
+    current = seen.serving_replicas if seen.deployment is None else integer(seen.deployment, "status", "replicas")
     return {
-        "currentReplicas": integer(seen.deployment, "status", "replicas") or 0,
+        "currentReplicas": current or 0,
         "desiredReplicas": desired,
         "minReplicas": bounds.minimum,
         "maxReplicas": bounds.maximum,

@@ -340,3 +340,11 @@ def test_nothing_is_said_to_come_while_the_configuration_holds_it_up() -> None:
     spec = {"adapterMode": "dynamic", "adapters": adapters, "adapterRuntime": {"maxRank": 7}}
     (entry,) = decide(observe({"spec": spec, "status": SYNCED})).status["adapters"]
     assert entry["lastError"].startswith("RankCeilingUnknown: no valid rank ceiling is known")
+
+
+@pytest.mark.parametrize(("known", "current"), [(None, 1), (deployment(1, 2), 2)], ids=["by its pods", "as it says"])
+def test_pods_whose_deployment_is_not_there_are_counted(known: dict[str, Any] | None, current: int) -> None:
+    """KServe makes a Deployment anew: `loadedReplicas` stays a number out of `currentReplicas`."""
+    seen = replace(running(), deployment=known, pods=(ServerPod("chat-abc", START, frozenset()),))
+    runtime = decide(seen).status["runtime"]
+    assert (runtime["currentReplicas"], runtime["replicas"]) == (current, f"1/{current}")
