@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from api.kinds import (
@@ -133,7 +134,16 @@ class SnapshotWorld:
 
     def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
         """Return the services that declare this adapter."""
-        return self._services(namespace, lambda service: any(ref.name == artifact for ref in adapter_refs(service)))
+        return self._declaring.get((namespace, artifact), [])
+
+    @cached_property
+    def _declaring(self) -> Mapping[tuple[str, str], list[Json]]:
+        """(namespace, adapter) → services that declare it, oldest first: asked for each artifact of a folder."""
+        found: dict[tuple[str, str], list[Json]] = {}
+        for service in self.objects(AIM_SERVICE):
+            for name in {ref.name for ref in adapter_refs(service)}:
+                found.setdefault((namespace_of(service), name), []).append(service)
+        return found
 
     def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
         """Return the services whose base is this artifact."""
