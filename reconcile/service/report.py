@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from api.accelerators import labels_sought, node_selector_terms
+from api.kinds import AIM_SERVICE
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ANNOTATION_TAKE_OVER
 from api.view import (
     adapter_refs,
@@ -116,6 +117,9 @@ def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: App
     calls it Ready: readiness needs a ready replica.
     """
     if seen.isvc is not None and seen.live is None:
+        if _was_a_predecessors(seen):
+            message = "the InferenceService of the deleted service of this name is going; it is made anew after"
+            return Condition(SERVED, "False", "Terminating", message)
         message = f'InferenceService "{name_of(seen.isvc)}" exists and belongs to another owner'
         return Condition(SERVED, "False", "NameTaken", message)
     if seen.refusal:
@@ -129,6 +133,14 @@ def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: App
     if terminating(seen.live):
         return Condition(SERVED, "False", "Terminating", "the InferenceService is being deleted; it is made anew after")
     return _live_condition(seen, plan, applied)
+
+
+def _was_a_predecessors(seen: Observed) -> bool:
+    """Whether the InferenceService belongs to a deleted service of this name: the garbage collector takes it."""
+    return any(
+        dig(reference, "kind") == AIM_SERVICE.kind and dig(reference, "name") == name_of(seen.service)
+        for reference in items(seen.isvc, "metadata", "ownerReferences")
+    )
 
 
 def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Condition:

@@ -50,6 +50,9 @@ def with_verdict(seen: Observed, ready: str, reason: str = "", message: str = ""
     return replace(seen, isvc={**seen.isvc, "status": {"conditions": entries}})
 
 
+LAST = {"kind": "AIMService", "name": "chat", "uid": "the-last-one"}
+
+
 def pod(**status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "chat-abc", "namespace": "team-llm"}, "status": {"containerStatuses": [status]}}
 
@@ -147,6 +150,20 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
     ),
     "the name is taken": (
         replace(observe({"spec": {}}), isvc={"metadata": {"name": "chat-00643bf8", "uid": "other"}}),
+        ("False", "NameTaken", "Failed"),
+    ),
+    "the last service of this name had it": (
+        replace(
+            observe({"spec": {}}),
+            isvc={"metadata": {"name": "chat-00643bf8", "ownerReferences": [LAST]}},
+        ),
+        ("False", "Terminating", "Starting"),
+    ),
+    "another service has it": (
+        replace(
+            observe({"spec": {}}),
+            isvc={"metadata": {"name": "chat-00643bf8", "ownerReferences": [LAST | {"name": "other"}]}},
+        ),
         ("False", "NameTaken", "Failed"),
     ),
     "it is being deleted": (
