@@ -92,8 +92,7 @@ AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded 
 NotFound PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
 """  # turned into words of ours, or harmless
 _VALUES_AND_NAMES = """
-AdapterWiring AdaptersDecision BearerToken CacheOrigin DeleteOptions IfNotPresent NoSchedule OnRootMismatch
-ReadWriteMany RollingUpdate RuntimeDefault ServerPod
+BearerToken DeleteOptions IfNotPresent NoSchedule OnRootMismatch ReadWriteMany RollingUpdate RuntimeDefault
 """
 NO_REASONS = frozenset([*_TYPES_AND_STATES.split(), *_SAID_BY_OTHERS.split(), *_VALUES_AND_NAMES.split()])
 
