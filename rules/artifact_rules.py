@@ -404,8 +404,10 @@ def _came_late(seen: Seen) -> Outputs:
 
     Where it is there already (files that are judged as a whole), the services say so themselves.
     """
+    if seen.world.get(AIM_ARTIFACT, seen.namespace, seen.name) is not None:
+        return
     services = seen.world.services_by_artifact(seen.namespace, seen.name)
-    if not services or seen.world.get(AIM_ARTIFACT, seen.namespace, seen.name) is not None:
+    if not services:
         return
     among = affected(seen, services)
     rank, misfit = declared_rank(seen.new), "CompatibilityEditBreaksServices"
