@@ -126,7 +126,7 @@ def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(any_team: Team)
 
 
 def test_a_namespace_with_everything_in_it_goes_away(any_team: Team) -> None:
-    """W05, W06, W27: no finalizer of ours, nothing hangs."""
+    """W05, W06, W26, W27: no finalizer of ours, nothing hangs."""
     team = any_team
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")

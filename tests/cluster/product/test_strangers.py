@@ -44,7 +44,7 @@ def _fetched(team: Team) -> int:
 
 
 def test_own_base_and_cache_are_adopted(team: Team) -> None:
-    """A model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
+    """W14: a model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
     cache = {
         "apiVersion": "aim.eai.amd.com/v1alpha2",
         "kind": "AIMProfileCache",
