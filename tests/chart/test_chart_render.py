@@ -222,6 +222,8 @@ def test_rights_are_narrow(helm: Helm, name: str) -> None:
                 assert rule["verbs"] == ["create"] or rule["resourceNames"], "all of a namespace's Secrets"
             if rule["apiGroups"] == ["admissionregistration.k8s.io"]:
                 assert rule["resourceNames"]
+            if "persistentvolumeclaims" in rule["resources"]:
+                assert set(rule["verbs"]) == {"create", "list", "watch"}, "a claim goes with its owner, never by us"
 
 
 def test_each_rule_says_why(helm: Helm) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,6 +267,39 @@ def test_labels_annotations_scale_edit_and_patches(cluster: Cluster) -> None:
     stored = cluster.get("aimsvc", "handled", SPACE)
     assert stored is not None
     assert (stored["spec"]["replicas"], stored["metadata"]["labels"]["team"]) == (2, "words")
+
+
+def test_kubectl_edit_shows_what_is_wrong_and_saves_what_is_right(cluster: Cluster, tmp_path: Path) -> None:
+    """What is refused is opened again with the reason above it; there the editor changes nothing more."""
+    cluster.apply(service("edited", adapters=refs("medical"), replicas=2))
+    shown = tmp_path / "shown"
+
+    def edit(expression: str) -> subprocess.CompletedProcess[str]:
+        editor = tmp_path / "editor"
+        editor.write_text(f'#!/bin/sh\ncp "$1" {shown}\nexec sed -i \'{expression}\' "$1"\n')
+        editor.chmod(0o700)
+        kubectl = (cluster.info["kubectl"], "edit", "aimsvc", "edited", "-n", SPACE)
+        return cluster.run("env", f"KUBE_EDITOR={editor}", f"TMPDIR={tmp_path}", *kubectl, check=False)
+
+    refused = edit("s/^  replicas: 2/  minReplicas: 3\\n  maxReplicas: 2/")
+    assert refused.returncode == 1
+    assert re.search("^# .*spec.minReplicas: ", shown.read_text(), re.MULTILINE)
+    done = edit("s/^  replicas: 2/  replicas: 3/")
+    assert "edited" in done.stdout, done.stderr
+    stored = cluster.get("aimsvc", "edited", SPACE)
+    assert stored is not None
+    assert stored["spec"]["replicas"] == 3
+    assert "minReplicas" not in stored["spec"]
+
+
+def test_rights_are_told_as_for_a_built_in_kind(cluster: Cluster) -> None:
+    for args, wanted in (
+        (("create", "aimsvc"), "yes"),
+        (("patch", "aimsvc/fixed", "--subresource=scale"), "yes"),
+        (("create", "aimsvc", "--as=somebody"), "no"),
+    ):
+        done = cluster.kubectl("auth", "can-i", *args, "-n", SPACE, check=False)
+        assert (done.stdout.strip(), done.returncode) == (wanted, int(wanted == "no")), args
 
 
 def test_w21_another_field_owner_conflicts_and_can_take_over(cluster: Cluster) -> None:
