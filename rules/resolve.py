@@ -327,6 +327,20 @@ def _profile_pipeline(world: World, service: object) -> Pipeline:
     )
 
 
+NO_TEMPLATE = "no template fits the model: it is served with 1 GPU, on any node that has one"
+
+
+def without_template(pipeline: Pipeline) -> bool:
+    """Whether a model is served as it is, for no template fits it."""
+    return (
+        pipeline.kind == "template"
+        and isinstance(pipeline.model, Resolved)
+        and pipeline.template is None
+        and not pipeline.fitting
+        and bool(pipeline.sources)
+    )
+
+
 _MODEL_KINDS = (AIM_MODEL, AIM_CLUSTER_MODEL)
 _TEMPLATE_KINDS = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
 

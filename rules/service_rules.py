@@ -31,7 +31,7 @@ from rules import adapters as adapter_rules
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names, job_env_allowed
 from rules.rank import SUPPORTED_RANKS, next_supported
 from rules.registry import Basis, Example, Output, rule
-from rules.resolve import Missing, Resolved, Unreadable
+from rules.resolve import NO_TEMPLATE, Missing, Resolved, Unreadable, without_template
 from rules.seen import ServiceSeen, forbidden, invalid, required
 from rules.shared import (
     NAME_WORDS,
@@ -1031,6 +1031,8 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
         cure = "name one" if seen.old is None else "set the model's default"  # a template is named at creation only
         detail = f"{len(pipeline.fitting)} templates fit ({names}): none is chosen; {cure}"
         yield FieldWarning("spec.template.name", "TemplateNotChosen", detail, 15)
+    elif without_template(pipeline):
+        yield FieldWarning("spec.template.name", "TemplateNotChosen", NO_TEMPLATE, 15)
     elif seen.refs and seen.base.state == "guessed":
         detail = f"no base artifact for {_short(seen.base.model_id or '', 40)} yet; adapters are judged once it exists"
         yield FieldWarning(path, "BaseNotFound", detail, 60)

@@ -15,6 +15,7 @@ from rules.world import KIND_BY_NAME
 
 REVIEW_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
+OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ def _review(uid: str, request: dict[str, Any]) -> Review | Malformed:
     kind_field, written = _mapping(request, "kind"), _mapping(request, "requestKind")
     name_of_kind, group = _text(kind_field, "kind"), _text(kind_field, "group")
     operation = _text(request, "operation")
+    if not name_of_kind:
+        return Malformed("the review has no request.kind", uid)
+    if operation not in OPERATIONS:
+        return Malformed("the review's request.operation is none of CREATE, UPDATE, DELETE, CONNECT", uid)
     new, old = request.get("object"), request.get("oldObject")
     if operation in ("CREATE", "UPDATE") and not isinstance(new, dict):
         return Malformed("the review has no request.object", uid)

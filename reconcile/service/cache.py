@@ -35,7 +35,16 @@ from reconcile.service.manifests import (
     render_overlay,
 )
 from reconcile.service.observed import Observed
-from rules.resolve import Missing, Pipeline, Reference, Resolved, Unknown, effective_profile
+from rules.resolve import (
+    NO_TEMPLATE,
+    Missing,
+    Pipeline,
+    Reference,
+    Resolved,
+    Unknown,
+    effective_profile,
+    without_template,
+)
 from rules.seen import ServiceSeen
 from rules.world import by_age
 
@@ -115,7 +124,7 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
     cache = _choose(seen, draft, origin, allowed=allowed)
     bases = _bases(seen, cache)
     failed = any(text(base, "status", "status") == "Failed" for base in bases)
-    return CacheView(_condition(cache, bases), cache, bases, failed=failed)
+    return CacheView(_condition(cache, bases, seen.facts.pipeline), cache, bases, failed=failed)
 
 
 def unresolved(pipeline: Pipeline) -> Condition | None:
@@ -214,9 +223,9 @@ def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
     return tuple(held.get(text(source, "sourceUri") or "", EMPTY) for source in sources)
 
 
-def _condition(cache: Json | None, bases: Sequence[Json]) -> Condition:
+def _condition(cache: Json | None, bases: Sequence[Json], pipeline: Pipeline) -> Condition:
     if bases and all(text(base, "status", "status") == "Ready" for base in bases):
-        return Condition(READY, "True", "AllCachesReady")
+        return Condition(READY, "True", "AllCachesReady", NO_TEMPLATE if without_template(pipeline) else "")
     waiting = [base for base in bases if base and text(base, "status", "status") != "Ready"]
     if waiting:
         return Condition(READY, "False", "CachesNotReady", "; ".join(_words(base) for base in waiting))

@@ -250,3 +250,15 @@ def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
 )
 def test_values_are_shown_in_their_own_script_and_what_cannot_be_seen_is_escaped(value: object, shown: str) -> None:
     assert FieldError("spec.a", "Reason", Cause.INVALID, "no", value).message == f'Invalid value: "{shown}": no'
+
+
+def test_a_model_that_no_template_fits_is_admitted_with_a_word() -> None:
+    spec = {**OF_V1ALPHA1, "model": {"name": "alone"}}
+    sources = [{"modelId": "Qwen/Qwen3-8B", "sourceUri": "hf://Qwen/Qwen3-8B"}]
+    model = manifest("AIMModel", {"metadata": {"name": "alone"}, "spec": {"modelSources": sources}})
+    template = manifest("AIMServiceTemplate", {"metadata": {"name": "its"}, "spec": {"modelName": "alone"}})
+    for world, told in (([model], 1), ([model, template], 0), ([], 0)):
+        new = manifest("AIMService", {"spec": spec})
+        verdict = validate(AIM_SERVICE, new, None, surroundings(world), request_version="v1alpha1")
+        assert verdict.allowed
+        assert len([text for text in verdict.warning_texts if "no template fits the model" in text]) == told

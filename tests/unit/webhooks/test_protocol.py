@@ -66,6 +66,12 @@ NOT_REVIEWS: dict[str, bytes] = {
     "no uid": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {}}',
     "no request": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
     "request is a list": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": [1]}',
+    "no kind": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u",'
+    b' "operation": "CREATE", "object": {}}}',
+    "no operation": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u",'
+    b' "kind": {"group": "aim.eai.amd.com", "version": "v1alpha2", "kind": "AIMService"}, "object": {}}}',
+    "unknown operation": b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u",'
+    b' "kind": {"group": "aim.eai.amd.com", "version": "v1alpha2", "kind": "AIMService"}, "operation": "PATCH"}}',
     "nested too deeply": b"[" * 100_000,
 }
 

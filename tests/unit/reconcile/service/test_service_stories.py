@@ -861,6 +861,18 @@ TEMPLATES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], tuple[str
         ("False", "TemplateNotFound"),
         None,
     ),
+    "none fits, and the model says the sources": (
+        {"profile": None, "model": {"name": "alone"}},
+        (
+            {
+                "kind": "AIMModel",
+                "metadata": {"name": "alone"},
+                "spec": {"image": "img", "modelSources": [{"sourceUri": "hf://Qwen/Qwen3-8B"}]},
+            },
+        ),
+        ("True", "AllCachesReady"),
+        ("alone", True),
+    ),
     "a bare image": ({"profile": None, "model": {"image": "img"}}, (), ("True", "NothingToCache"), None),
     "a custom model": ({"profile": None, "model": CUSTOM}, (), ("True", "AllCachesReady"), ("chat", True)),
 }
@@ -880,6 +892,13 @@ def test_templates(
     assert _condition(decision, "CacheReady") == condition
     caches = [obj for kind, obj in decision.apply if kind.kind == "AIMTemplateCache"]
     assert len(caches) == (1 if condition[1] == "AllCachesReady" else 0)
+
+
+def test_a_model_that_no_template_fits_is_served_and_the_status_says_how() -> None:
+    spec, world, _, _ = TEMPLATES["none fits, and the model says the sources"]
+    for known, told in ((world, True), ((*world, {**SECOND, "spec": {"modelName": "alone"}}), False)):
+        entries = {entry["type"]: entry for entry in decide(observe({"spec": spec}, *known)).status["conditions"]}
+        assert ("no template fits the model" in entries["CacheReady"].get("message", "")) is told
 
 
 def template_life() -> Life:
