@@ -24,6 +24,7 @@ TICK = 0.2  # seconds; the finest rhythm of polling
 TIMEOUT = 2.0  # seconds for one answer
 MAX_BYTES = 1 << 20  # of an answer
 MAX_IN_FLIGHT = 16
+_PLAIN = {"Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,9 @@ class Poller:
         *,
         http: httpx.AsyncClient | None = None,
         clock: Callable[[], float] = time.monotonic,
+        timeout: float = TIMEOUT,
     ) -> None:
-        self._parse, self._wake, self._clock = parse, wake, clock
+        self._parse, self._wake, self._clock, self._timeout = parse, wake, clock, timeout
         self._http = http
         self._targets: dict[str, _Target] = {}
         self._by_key: dict[Key, frozenset[str]] = {}
@@ -122,16 +124,18 @@ class Poller:
         import httpx  # noqa: PLC0415 - loaded by now
 
         try:
-            async with http.stream("GET", url) as response:
+            # A limit for the whole answer: a server that lets it drip would hold a slot that others need. Read as it is
+            # sent: a little that is compressed may be very much.
+            async with asyncio.timeout(self._timeout), http.stream("GET", url, headers=_PLAIN) as response:
                 if response.status_code != httpx.codes.OK:
                     return None
                 body = b""
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():
                     body += chunk
                     if len(body) > MAX_BYTES:
                         return None
             return self._parse(orjson.loads(body))
-        except (httpx.HTTPError, ValueError):
+        except (httpx.HTTPError, TimeoutError, ValueError):
             return None
 
     async def _client(self) -> httpx.AsyncClient:
