@@ -230,13 +230,19 @@ class Engine:
                 for controller in self._controllers:
                     for _ in range(getattr(controller, "workers", self._workers)):
                         pool.add(group.create_task(self._work(controller, self._queues[controller.name], pool)))
+                late = [
+                    group.create_task(_when_served(watch.informer, self._queues[controller.name], controller))
+                    for controller in self._controllers
+                    for watch in controller.watches
+                    if not watch.informer.synced.is_set()
+                ]
                 lost = group.create_task(self._leadership.wait_lost())
                 stopping = group.create_task(self._stopping.wait())
                 await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not lost.done():
                     await pool.drain(self._drain)
-                lost.cancel()
-                stopping.cancel()
+                for task in (lost, stopping, *late):
+                    task.cancel()
                 pool.cancel()
         finally:
             for queue in self._queues.values():
@@ -314,6 +320,12 @@ class Engine:
             for pending in (task, stopping):
                 pending.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+async def _when_served(informer: Informer, queue: WorkQueue, controller: Controller) -> None:
+    """Look at all again when a kind is served that was not: that it has no objects is news, which no event tells."""
+    await informer.synced.wait()
+    await _take_all(queue, controller.watches[0].informer.cache)
 
 
 async def _take_all(queue: WorkQueue, known: Iterable[Key]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, LEASE, Kind
-from api.names import inference_service_name
+from api.kinds import AIM_ARTIFACT, AIM_RUNTIME_CONFIG, AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
+from api.names import LABEL_ROLE, ROLE_STAGING, inference_service_name
 from api.view import dig, name_of, text
 from bench.reconcile.surroundings import (
     DEFINITION,
@@ -216,6 +216,44 @@ async def test_kinds_that_no_rule_reads_block_nothing(plane: Plane, client: Clie
             failures = "aim_adapters_cache_failures_total"
             assert two[0].metric(f'{failures}{{kind="jobs",reason="ServerError"}}') > 0
             assert two[0].metric(f'{failures}{{kind="inferenceservices",reason="NotFound"}}') > 0
+    finally:
+        await install_kinds(client)
+
+
+async def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told(
+    plane: Plane, client: Client, tmp_path: Path
+) -> None:
+    """Its kind is not served when we start: credentials are not known, and an adapter that needs them says so."""
+    place = "unreadable"
+    town = Town(client, place)
+    try:
+        async with Outside(client).at_work():
+            async with replicas(plane.kubeconfig, tmp_path, 1, **LEASE_SETTINGS):
+                await town.found()
+                await town.add(0)
+                await town.settled()
+            await forget(client, AIM_RUNTIME_CONFIG)
+            async with replicas(plane.kubeconfig, tmp_path, 1, **LEASE_SETTINGS):
+                await client.create(AIM_ARTIFACT, adapter(place, "late"))
+                refs = [{"name": name, "kind": "AIMArtifact"} for name in (*adapter_names(0, 1), "late")]
+                await client.patch_merge(AIM_SERVICE, place, service_name(0), {"spec": {"adapters": refs}})
+                told: dict[str, str] = {}
+                deadline = time.monotonic() + 40
+                while not told.get("late", "").startswith("RuntimeConfigUnreadable: "):
+                    assert time.monotonic() < deadline, told
+                    await asyncio.sleep(0.2)
+                    status = (await client.get(AIM_SERVICE, place, service_name(0)))["status"]
+                    told = {entry["name"]: entry.get("lastError", entry["state"]) for entry in status["adapters"]}
+                assert told[adapter_names(0, 1)[0]] == "Downloaded"
+                jobs, _ = await client.list_all(JOB, place)
+                assert [job for job in jobs if text(job, "metadata", "labels", LABEL_ROLE) == ROLE_STAGING] == []
+                await install_kinds(client)
+                deadline = time.monotonic() + 60
+                while told["late"] != "Downloaded":
+                    assert time.monotonic() < deadline, told
+                    await asyncio.sleep(0.2)
+                    status = (await client.get(AIM_SERVICE, place, service_name(0)))["status"]
+                    told = {entry["name"]: entry.get("lastError", entry["state"]) for entry in status["adapters"]}
     finally:
         await install_kinds(client)
 

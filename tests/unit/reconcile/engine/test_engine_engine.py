@@ -108,6 +108,29 @@ async def test_a_change_elsewhere_finds_its_objects_by_an_index(api: FakeApi, cl
     assert controller.passes[2] == ("ns", "b")
 
 
+async def test_a_kind_that_is_served_late_is_news_though_it_has_no_objects(
+    api: FakeApi, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing was not known before; now it is known to be missing."""
+    monkeypatch.setattr("reconcile.informer.LARGEST_ABSENT_BACKOFF", 0.1)
+    api.put("widgets", "ns", "a")
+    parts = Informer(client, PART)
+    leadership = Switch()
+    controller = Recorder([Watch(Informer(client, WIDGET)), Watch(parts, lambda old, new: [])])
+    engine = engine_of(controller, leadership)
+    leadership.turn(True)
+    async with running(engine):
+        await until(lambda: controller.passes == [("ns", "a")] and engine.idle)
+        leadership.turn(False)  # one who leads no more waits for nothing
+        await until(lambda: engine.queue("widget") is None)
+        leadership.turn(True)
+        await until(lambda: len(controller.passes) == 2 and engine.idle)
+        api.served.add("parts")
+        await until(lambda: len(controller.passes) == 3)
+        await asyncio.sleep(0.3)
+    assert len(controller.passes) == 3
+
+
 async def test_transient_errors_come_back_with_backoff(api: FakeApi, client: Client) -> None:
     api.put("widgets", "ns", "a")
 
