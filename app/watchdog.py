@@ -13,6 +13,8 @@ from prometheus_client import Counter, Gauge
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
+IDLE_TICKS = 4  # so many times as long are ticks where the loop rests: a process at rest is hardly ever woken
+_BUSY_SHARE = 0.1  # of a tick, in CPU of the loop's thread: from there on the loop does not rest
 WINDOW_SECONDS = 60.0
 LONG_SECONDS = 0.25  # a stall that is worth a log line
 LOG_EVERY_SECONDS = 30.0
@@ -32,6 +34,7 @@ class Watchdog:
 
     Lateness is a lower bound of the time that something kept the loop busy; it also shows a process that got no CPU.
     The CPU time of the loop's thread tells them apart; it is taken over the whole tick, so it is an upper bound.
+    Of a stall that begins while the loop rests, up to `IDLE_TICKS` ticks are not seen.
     """
 
     def __init__(self, *, tick_seconds: float = TICK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +42,6 @@ class Watchdog:
         self._recent: deque[tuple[float, float, float]] = deque()  # (when, how long, CPU of it), falling lengths
         self._logged_at = float("-inf")
         self.longest_ever = 0.0
-        self.last_tick = clock()
         _LONGEST.set_function(self.longest)
         _LONGEST_CPU.set_function(self.longest_cpu)
 
@@ -59,11 +61,13 @@ class Watchdog:
 
     async def run(self) -> None:
         """Tick until cancelled."""
+        tick = self._tick
         while True:
             before, spent = self._clock(), time.thread_time()
-            await asyncio.sleep(self._tick)
-            self.last_tick = self._clock()
-            self.note(self.last_tick - before - self._tick, time.thread_time() - spent)
+            await asyncio.sleep(tick)
+            late, cpu = self._clock() - before - tick, time.thread_time() - spent
+            self.note(late, cpu)
+            tick = self._tick if cpu > tick * _BUSY_SHARE else min(2 * tick, IDLE_TICKS * self._tick)
 
     def note(self, late: float, cpu: float = 0.0) -> None:
         """Take in that a tick came late by so many seconds, in which the loop used so much CPU at most."""

@@ -66,6 +66,7 @@ class Poller:
         self._by_key: dict[Key, frozenset[str]] = {}
         self._schedule: list[tuple[float, str]] = []
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._asked = asyncio.Event()  # something is wanted: until then nothing ticks
 
     def want(self, key: Key, questions: Mapping[str, Question]) -> None:
         """Say all that a key wants to know from now on: target id (a pod's or Job's UID) → question."""
@@ -76,6 +77,7 @@ class Poller:
             self._by_key.pop(key, None)
             return
         self._by_key[key] = frozenset(questions)
+        self._asked.set()
         now = self._clock()
         for target_id, question in questions.items():
             target = self._targets.get(target_id)
@@ -96,6 +98,9 @@ class Poller:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
+                if not self._targets:
+                    self._asked.clear()
+                    await self._asked.wait()
                 now = self._clock()
                 while self._schedule and self._schedule[0][0] <= now:
                     due, target_id = heapq.heappop(self._schedule)
