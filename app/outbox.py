@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-MOST_TOGETHER = 16
-"""Requests that wait for each other at most: the first of them by the time of so many reviews, 1 to 2 ms."""
+MOST_TOGETHER = 32
+"""Requests that wait for each other at most: the first of them by the time of so many reviews, 2 to 4 ms."""
 
 
 class Asked(Protocol):
