@@ -19,8 +19,8 @@ _FREEZE_SECONDS = 0.2  # while caches are filled
 _REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came; two moves, where much did
 _LOOK_SECONDS = 1.0
 _MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
-_MOVE_SECONDS = 60.0  # between two looks for memory to put onto huge pages
-_CALM_SECONDS = 3.0  # with few changes only: then it is done, and first so long after caches are filled
+_MOVE_SECONDS = 60.0  # from filled caches to the first look for memory to put onto huge pages, and between two
+_CALM_SECONDS = 3.0  # with few changes only: then it is done
 _FEW_CHANGES = 30
 
 
@@ -64,7 +64,7 @@ async def _freeze_again_and_again(informers: Sequence[Informer]) -> None:
 
 async def _move_again_and_again(informers: Sequence[Informer]) -> None:
     """Put memory onto huge pages in calm moments: for some milliseconds the loop waits for what is being moved."""
-    known, moved_at = -1, float("-inf")
+    known, moved_at = -1, time.monotonic()  # not while the first passes are made
     while True:
         before = _changes(informers)
         await asyncio.sleep(_CALM_SECONDS)
