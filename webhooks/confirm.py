@@ -83,40 +83,26 @@ def _key(ref: Ref) -> Address:
 
 async def _read_all(reader: ConfirmReader, refs: set[Ref], seconds: float) -> dict[Address, Json | None]:
     """Read in parallel what can be read in time; what failed is not in the result."""
+    read = reader.read if len(refs) <= _MOST_AT_ONCE else _gated(reader)
     if len(refs) == 1:  # nearly always: no task of its own for it
         (ref,) = refs
-        return await _read_one(reader, ref, seconds)
-    read = reader.read if len(refs) <= _MOST_AT_ONCE else _gated(reader)
-    tasks = {asyncio.ensure_future(read(ref)): ref for ref in refs}
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=seconds)
-    finally:
-        late = [task for task in tasks if not task.done()]
-        if late:
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        return await _read_one(read, ref, seconds)
     found: dict[Address, Json | None] = {}
-    for task in done:
-        error = task.exception()
-        if error is None:
-            found[_key(tasks[task])] = task.result()
-        else:
-            _log_failure(tasks[task], error)
+    for one in await asyncio.gather(*(_read_one(read, ref, seconds) for ref in refs)):
+        found.update(one)
     return found
 
 
-async def _read_one(reader: ConfirmReader, ref: Ref, seconds: float) -> dict[Address, Json | None]:
+async def _read_one(
+    read: Callable[[Ref], Awaitable[Json | None]], ref: Ref, seconds: float
+) -> dict[Address, Json | None]:
+    """Return what was read by its address; nothing where that failed, or took too long."""
     try:
         async with asyncio.timeout(seconds):
-            return {_key(ref): await reader.read(ref)}
+            return {_key(ref): await read(ref)}
     except Exception as error:
-        _log_failure(ref, error)
+        log.info("live read failed", extra={"ref": str(_key(ref)), "error": type(error).__name__})
         return {}
-
-
-def _log_failure(ref: Ref, error: BaseException) -> None:
-    log.info("live read failed", extra={"ref": str(_key(ref)), "error": type(error).__name__})
 
 
 def _gated(reader: ConfirmReader) -> Callable[[Ref], Awaitable[Json | None]]:
