@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
-from api.view import namespace_of, uid_of
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG, Kind
+from api.view import Json, namespace_of, uid_of
 from rules.resolve import MergedRuntimeConfig, Reference, Resolved
 
 
@@ -16,13 +16,7 @@ def render_reference(reference: Reference | None) -> dict[str, Any] | None:
     """Return kind, name, namespace, scope and UID of what a reference leads to, None where it leads nowhere."""
     if not isinstance(reference, Resolved):
         return None
-    return {
-        "kind": reference.kind.kind,
-        "name": reference.name,
-        "namespace": namespace_of(reference.obj) or None,
-        "scope": reference.scope,
-        "uid": uid_of(reference.obj) or None,
-    }
+    return _render(reference.kind, reference.name, reference.obj, reference.scope)
 
 
 def render_config_reference(config: MergedRuntimeConfig) -> dict[str, Any] | None:
@@ -31,10 +25,14 @@ def render_config_reference(config: MergedRuntimeConfig) -> dict[str, Any] | Non
         return None
     found = config.namespaced if config.namespaced is not None else config.cluster
     kind = AIM_RUNTIME_CONFIG if config.namespaced is not None else AIM_CLUSTER_RUNTIME_CONFIG
+    return _render(kind, config.name, found, config.scope)
+
+
+def _render(kind: Kind, name: str, obj: Json | None, scope: str | None) -> dict[str, Any]:
     return {
         "kind": kind.kind,
-        "name": config.name,
-        "namespace": namespace_of(found) or None,
-        "scope": config.scope,
-        "uid": uid_of(found) or None,
+        "name": name,
+        "namespace": namespace_of(obj) or None,
+        "scope": scope,
+        "uid": uid_of(obj) or None,
     }
