@@ -175,7 +175,7 @@ def _new_hash(kind: str, size: int) -> _Hash:
             return _Crc(zlib.crc32, DIGEST_BYTES[kind])
         case "crc32c" | "crc64nvme":
             # lazy: costs start time, and few files need it; it ships no types
-            from awscrt import checksums  # type: ignore[import-untyped]  # noqa: PLC0415
+            from awscrt import checksums  # noqa: PLC0415
 
             function = checksums.crc32c if kind == "crc32c" else checksums.crc64nvme
             return _Crc(function, DIGEST_BYTES[kind])

@@ -143,7 +143,7 @@ def _crc(name: str) -> _Crc:
     if name == "crc32":
         return _Crc(zlib.crc32, 4)
     # lazy: a hub needs none of it; it ships no types
-    from awscrt import checksums  # type: ignore[import-untyped]  # noqa: PLC0415
+    from awscrt import checksums  # noqa: PLC0415
 
     return _Crc(checksums.crc32c, 4) if name == "crc32c" else _Crc(checksums.crc64nvme, 8)
 

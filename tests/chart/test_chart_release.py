@@ -388,7 +388,7 @@ def test_only_served_namespaces_are_reviewed(plane: Plane, release: Helm) -> Non
 
 def test_only_the_first_creation_of_the_release_s_own_config_is_not_reviewed(plane: Plane, release: Helm) -> None:
     values = {"clusterRuntimeConfig": {"enabled": True}}
-    config = {
+    config: dict[str, Any] = {
         "apiVersion": "aim.eai.amd.com/v1alpha1",
         "kind": "AIMClusterRuntimeConfig",
         "metadata": {"name": "default", "annotations": {"meta.helm.sh/release-name": RELEASE}},

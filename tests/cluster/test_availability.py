@@ -41,7 +41,7 @@ pytestmark = pytest.mark.cluster
 
 FAULT_SECONDS = 60.0 if LONG else 5.0
 RATE = 50.0  # reviews a second beside the faults
-LEASE_SETTINGS = {"lease_duration": "6s", "lease_renew_period": "1s", "lease_write_margin": "1s"}
+LEASE_SETTINGS: dict[str, Any] = {"lease_duration": "6s", "lease_renew_period": "1s", "lease_write_margin": "1s"}
 TROUBLE = {"5xx": Faults(statuses=(500, 502, 503, 504)), "slowness": Faults(delay=(1.0, 4.0))}
 
 

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.cluster
 SECONDS = 150.0 if LONG else 26.0
 RATE = 200.0  # reviews a second, each of which calls both replicas
 LEAST_RATE = 190.0 if LONG else 20.0  # what must be reached; in `make test` other workers want the same two cores
-LIVES = {"authority_life": "36s", "certificate_life": "16s", "authority_publish_time": "3s"}
+LIVES: dict[str, Any] = {"authority_life": "36s", "certificate_life": "16s", "authority_publish_time": "3s"}
 
 
 @pytest.fixture(scope="module")

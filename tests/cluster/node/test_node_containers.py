@@ -119,7 +119,7 @@ async def test_crash_loop_backs_off_and_keeps_the_last_state(world: World) -> No
 
 
 async def test_init_containers_run_in_order_before_the_others(world: World) -> None:
-    volume = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    volume: dict[str, Any] = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
     inits = [
         {"name": n, "image": "shell:1", "command": ["sh", "-c", f"echo {n} >> /v/order; sleep 0.1"], **volume}
         for n in ("one", "two")
@@ -142,7 +142,7 @@ async def test_failed_init_container_fails_a_pod_that_never_restarts(world: Worl
 
 
 async def test_sidecar_runs_beside_and_ends_with_the_pod(world: World) -> None:
-    volume = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
+    volume: dict[str, Any] = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
     sidecar = {
         "name": "side",
         "image": "shell:1",

@@ -34,7 +34,11 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
     stop = Stop()
     async with serve(api) as server, asyncio.timeout(60):
         write_kubeconfig(tmp_path / "kubeconfig", server)
-        given = {"kubeconfig": str(tmp_path / "kubeconfig"), "namespace": "ns", "bind_address": "127.0.0.1"}
+        given: dict[str, Any] = {
+            "kubeconfig": str(tmp_path / "kubeconfig"),
+            "namespace": "ns",
+            "bind_address": "127.0.0.1",
+        }
         given |= {"health_port": "0", "drain": "200ms", "admission": False, "console": console}
         # nothing reconciles here: the controllers wait for a lease that somebody else holds
         api.put("leases", "ns", "aim-adapters", spec=_held())

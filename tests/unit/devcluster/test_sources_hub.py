@@ -73,8 +73,8 @@ def fetch(hub: HubServer, tmp_path: Path) -> Callable[..., bytes]:
     """One file through hf_hub_download, always from the server."""
 
     def download(file: str = "adapter_model.safetensors", repo: str = "acme/lora", **options: Any) -> bytes:
-        options = {"token": TOKEN, "cache_dir": tmp_path / "cache", "force_download": True} | options
-        return Path(str(hf_hub_download(repo, file, endpoint=hub.endpoint, **options))).read_bytes()
+        known: dict[str, Any] = {"token": TOKEN, "cache_dir": tmp_path / "cache", "force_download": True}
+        return Path(str(hf_hub_download(repo, file, endpoint=hub.endpoint, **(known | options)))).read_bytes()
 
     return download
 

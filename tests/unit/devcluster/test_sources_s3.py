@@ -70,7 +70,7 @@ def connect(server: S3Server) -> Iterator[Callable[..., Any]]:
     def client(style: str = "path", retries: int = 0, **options: Any) -> Any:
         s3: Any = {"addressing_style": style}
         config = Config(s3=s3, signature_version="s3v4", retries={"total_max_attempts": retries + 1}, read_timeout=5)
-        known = {
+        known: dict[str, Any] = {
             "endpoint_url": server.endpoint,
             "aws_access_key_id": ACCESS,
             "aws_secret_access_key": SECRET,
@@ -506,7 +506,7 @@ def signed(
     S3SigV4Auth(Credentials(access, secret, token), service, region).add_auth(request)
     after(request)
     sent = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-    return httpx.request(method, httpx.URL(request.url), headers=sent)
+    return httpx.request(method, httpx.URL(str(request.url)), headers=sent)
 
 
 def header(name: str, value: str) -> Callable[[AWSRequest], None]:
@@ -598,7 +598,7 @@ def test_presigned_links(s3: Any, server: S3Server, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: past.replace(tzinfo=None))
     request = AWSRequest(method="GET", url=server.endpoint + OBJECT)
     S3SigV4QueryAuth(Credentials(ACCESS, SECRET), "s3", REGION, expires=60).add_auth(request)
-    assert "Request has expired" in httpx.get(request.url).text
+    assert "Request has expired" in httpx.get(str(request.url)).text
     assert "Signature=" not in json.dumps(server.requests())
 
 
@@ -644,7 +644,7 @@ def test_a_wrong_body_is_not_kept(server: S3Server, s3: Any, root: Path) -> None
     assert error_of(lambda: s3.put_object(**put_it, ChecksumSHA256=wrong)) == (400, "BadDigest")
     request = AWSRequest(method="PUT", url=f"{server.endpoint}/adapters/new", data=b"signed")
     S3SigV4Auth(Credentials(ACCESS, SECRET), "s3", REGION).add_auth(request)
-    got = httpx.put(request.url, headers=dict(request.headers.items()), content=b"forged")
+    got = httpx.put(str(request.url), headers=dict(request.headers.items()), content=b"forged")
     assert (got.status_code, "XAmzContentSHA256Mismatch" in got.text) == (400, True)
     assert sorted(p.name for p in (root / "adapters").iterdir()) == ["lora"]
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_checksums() -> None:
     for kind in DIGEST_BYTES:
         checker = Checker(Announced.parse(f"{kind}:00"), len(data))
         checker.update(data)
-        assert reason_of(lambda checker=checker: checker.finish("f")) == "ChecksumMismatch"
+        assert reason_of(partial(checker.finish, "f")) == "ChecksumMismatch"
     assert reason_of(lambda: Checker(Announced.parse("rot13:00"), 1)) == "SourceResponseInvalid"
 
 
@@ -194,10 +195,11 @@ def test_parts_as_a_real_client_uploads_them(s3: S3Server, folder: Path) -> None
     files = fixture_files(GOOD)
     publish(s3, GOOD, {"adapter_config.json": files["adapter_config.json"]}, "bucket")
     client = boto3.client("s3", region_name="us-east-1")
-    target = {"Bucket": "bucket", "Key": f"{GOOD}/{WEIGHTS}"}
+    target: Any = {"Bucket": "bucket", "Key": f"{GOOD}/{WEIGHTS}"}
     upload_id = client.create_multipart_upload(**target, ChecksumAlgorithm="CRC32")["UploadId"]
     upload = target | {"UploadId": upload_id}
-    weights, parts = files[WEIGHTS], []
+    weights = files[WEIGHTS]
+    parts: list[Any] = []
     for number, (begin, end) in enumerate([(0, 1000), (1000, 7000), (7000, len(weights))], start=1):
         answer = client.upload_part(**upload, PartNumber=number, Body=weights[begin:end])
         parts.append({"PartNumber": number, "ETag": answer["ETag"]})

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from api.jobs import StageSpec
+from devcluster.sources import hubrepo
 from devcluster.sources.hub import HubServer, running_hub
 from devcluster.sources.s3 import S3Server, running_s3
 from disk.download import Pacing
@@ -546,11 +547,9 @@ LIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_hub_that_lies_about_its_files(
     lie: str, hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from devcluster.sources import hub as stand_in
-
     publish(hub, GOOD, fixture_files(GOOD))
-    real = stand_in.model_info
-    monkeypatch.setattr(stand_in, "model_info", lambda *args: LIES[lie](real(*args)))
+    real = hubrepo.model_info
+    monkeypatch.setattr("devcluster.sources.hub.model_info", lambda *args: LIES[lie](real(*args)))
     assert Job(folder / "disk", f"hf://acme/{GOOD}").failure().reason == "SourceResponseInvalid"
 
 

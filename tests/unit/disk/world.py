@@ -6,7 +6,7 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ def reason_of(action: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def safetensors(tensors: dict[str, tuple[int, ...]], fill: int = 0) -> bytes:
+def safetensors(tensors: Mapping[str, tuple[int, ...]], fill: int = 0) -> bytes:
     """Return a valid file with F32 tensors of these shapes, each byte `fill`."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0

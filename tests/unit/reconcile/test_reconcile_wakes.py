@@ -90,7 +90,7 @@ def test_of_an_adapters_status_only_its_path_wakes_services(scene: Scene) -> Non
 
 
 def test_a_sweep_of_the_disk_wakes_nobody_but_its_base() -> None:
-    concerned = unless_progress(lambda obj: [key_of(obj)])
+    concerned = unless_progress(lambda obj: [key_of(dict(obj))])
     base = _object(AIM_ARTIFACT, "base", {"type": "model"}) | {"status": {"status": "Ready"}}
     swept = {"lastReapTime": "2026-01-01T00:00:00Z", "lastReapWorld": "w", "lastReap": {"reason": "DiskReaped"}}
     assert not list(concerned(base, base | {"status": base["status"] | swept}))

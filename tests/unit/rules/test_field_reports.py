@@ -93,7 +93,7 @@ def test_w19_a_new_error_of_the_same_kind_is_refused() -> None:
 def test_w24_apply_order_never_refuses(missing: str) -> None:
     """W24: cross-object check at admission fails on apply order."""
     spec: dict[str, Any] = {"adapterMode": "dynamic", "adapters": refs("medical")}
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "profile": {"profile": {"name": "no"}},
         "artifact": {"adapters": refs("no")},
         "config": {"runtimeConfigName": "no"},

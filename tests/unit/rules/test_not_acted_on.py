@@ -21,7 +21,8 @@ def with_value(kind: Kind, path: str) -> dict[str, Any]:
     for part in reversed(path.split(".")):
         value = {part.removesuffix("[]"): [value] if part.endswith("[]") else value}
     obj = manifest(kind.kind, {})
-    return _laid_over(obj, value)
+    laid: dict[str, Any] = _laid_over(obj, value)
+    return laid
 
 
 def _laid_over(under: Any, over: Any) -> Any:

@@ -10,7 +10,7 @@ import copy
 import importlib.util
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,7 +101,7 @@ def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: 
     example: Example = getattr(entry, which)
     spelt = scene(KIND_BY_NAME[kind], example)
     own = [obj for each in AIM_KINDS for obj in spelt.world.objects(each)]
-    copies = [elsewhere(obj) for obj in own if namespace_of(obj)] + [elsewhere(spelt.new)]
+    copies = [elsewhere(dict(obj)) for obj in own if namespace_of(obj)] + [elsewhere(spelt.new)]
     copies += [{**copy, "metadata": {**copy["metadata"], "name": f"{name_of(copy)}x"}} for copy in copies]
     beside = SnapshotWorld([*copies, *own])
     if entry.basis.value == "stored":
@@ -115,7 +115,7 @@ def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: 
 
 @pytest.mark.parametrize("kind", [kind for kind in AIM_KINDS if kind.namespaced], ids=lambda kind: kind.kind)
 def test_a_name_leads_into_the_own_namespace_only(kind: Kind) -> None:
-    foreign = {"kind": kind.kind, "metadata": {"name": "wanted", "namespace": OTHER}, "spec": {}}
+    foreign: dict[str, Any] = {"kind": kind.kind, "metadata": {"name": "wanted", "namespace": OTHER}, "spec": {}}
     world = SnapshotWorld([foreign])
     for name in ("wanted", f"{OTHER}/wanted", f"../{OTHER}/wanted", f"{OTHER}.wanted", f"wanted.{OTHER}"):
         assert isinstance(lookup(world, (kind,), NAMESPACE, name), Missing)
@@ -436,7 +436,7 @@ def test_a_forged_adapter_path_makes_no_job(path: str) -> None:
     decision = decide(seen)
     assert "AdapterPathInvalid" in {error.reason for error in seen.errors}
     for kind, obj in (*decision.create, *decision.apply):
-        assert kind != JOB or path not in [arg.partition("=")[2] for arg in _args(obj)], obj
+        assert kind != JOB or path not in [arg.partition("=")[2] for arg in _args(dict(obj))], obj
 
 
 @pytest.mark.parametrize("path", [path for path in ESCAPES if path])
@@ -447,7 +447,7 @@ def test_a_forged_entry_of_the_services_status_names_no_other_directory(path: st
     decision = decide(observe({"spec": spec, "status": {"adapters": [entry]}}))
     for kind, obj in decision.create:
         if kind == JOB and ROLE_SUBTREE_SYNC in str(obj["metadata"]["labels"]):
-            declared = [arg.partition("=")[2] for arg in _args(obj) if arg.startswith("--declared=")]
+            declared = [arg.partition("=")[2] for arg in _args(dict(obj)) if arg.startswith("--declared=")]
             assert path not in declared or not _syncs(tmp_path, declared)
 
 
@@ -470,7 +470,12 @@ def _args(job: Json) -> list[str]:
 @pytest.mark.parametrize("path", ESCAPES)
 def test_no_name_leaves_a_services_subtree(path: str, tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    for make in (lambda: layout.live("uid", path), lambda: layout.subtree(path), lambda: layout.done("uid", path)):
+    makes: list[Callable[[], Path]] = [
+        lambda: layout.live("uid", path),
+        lambda: layout.subtree(path),
+        lambda: layout.done("uid", path),
+    ]
+    for make in makes:
         with pytest.raises(UnsafeNameError):
             make()
 

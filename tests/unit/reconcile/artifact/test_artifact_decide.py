@@ -213,7 +213,7 @@ def test_model(seen: Observed, ready: tuple[str, str], created: list[str], delet
     assert [obj["kind"] for _, obj in decision.create] == created
     assert len(decision.delete) == deleted
     check_status(seen, decision)
-    second = decide(replace(seen, artifact=seen.artifact | {"status": decision.status}, fetches=()))
+    second = decide(replace(seen, artifact={**seen.artifact, "status": decision.status}, fetches=()))
     if not decision.delete and not seen.fetches:
         assert merge_patch(decision.status, second.status) == {}
 
@@ -223,7 +223,7 @@ def condition(decision: Decision, kind: str) -> Any:
 
 
 def check_status(seen: Observed, decision: Decision) -> None:
-    MODELS[AIM_ARTIFACT].model_validate(seen.artifact | {"status": decision.status})
+    MODELS[AIM_ARTIFACT].model_validate({**seen.artifact, "status": decision.status})
 
 
 STORAGE: dict[str, tuple[dict[str, Any], str, tuple[str, str]]] = {
@@ -306,7 +306,7 @@ def test_a_parent_is_made_owner_once() -> None:
     ((_, partial),) = decide(seen).apply
     (reference,) = partial["metadata"]["ownerReferences"]
     assert (reference["uid"], reference["controller"]) == ("base-uid", False)
-    owned = seen.artifact | {"metadata": seen.artifact["metadata"] | {"ownerReferences": [reference]}}
+    owned = {**seen.artifact, "metadata": seen.artifact["metadata"] | {"ownerReferences": [reference]}}
     assert decide(replace(seen, artifact=owned)).apply == ()
 
 
@@ -316,7 +316,7 @@ def test_an_adapter_goes_with_its_parent_though_that_has_a_successor() -> None:
     ((_, partial),) = decide(seen).apply
     (reference,) = partial["metadata"]["ownerReferences"]
     dead = reference | {"uid": "the-last-base"}
-    orphan = seen.artifact | {"metadata": seen.artifact["metadata"] | {"ownerReferences": [dead]}}
+    orphan = {**seen.artifact, "metadata": seen.artifact["metadata"] | {"ownerReferences": [dead]}}
     decision = decide(replace(seen, artifact=orphan))
     assert decision.apply == ()
     assert (decision.status["status"], condition(decision, "Ready")["reason"]) == ("Pending", "ParentArtifactNotFound")

@@ -43,17 +43,25 @@ def ready(decision: Decision) -> tuple[str, str]:
     return entry["status"], entry["reason"]
 
 
-READY = {"status": {"status": "Ready", "persistentVolumeClaim": "claim"}}
-FAILED = {
+def owned_by(kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {"metadata": {"ownerReferences": [{"kind": kind, "name": name, "uid": uid}]}}
+
+
+READY: dict[str, Any] = {"status": {"status": "Ready", "persistentVolumeClaim": "claim"}}
+FAILED: dict[str, Any] = {
     "status": {
         "status": "Failed",
         "conditions": [{"type": "Ready", "status": "False", "reason": "SourceGated", "message": "m"}],
     }
 }
-GOING = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-OWNED = {"metadata": {"ownerReferences": [{"kind": "AIMProfileCache", "name": "c", "uid": "cache-uid"}]}}
-FOREIGN = {"metadata": {"ownerReferences": [{"kind": "AIMProfileCache", "name": "d", "uid": "other-uid"}]}}
-GITOPS = {"metadata": {"ownerReferences": [{"kind": "Application", "name": "a", "uid": "app-uid"}]}}
+GOING: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+OWNED: dict[str, Any] = {
+    "metadata": {"ownerReferences": [{"kind": "AIMProfileCache", "name": "c", "uid": "cache-uid"}]}
+}
+FOREIGN: dict[str, Any] = {
+    "metadata": {"ownerReferences": [{"kind": "AIMProfileCache", "name": "d", "uid": "other-uid"}]}
+}
+GITOPS: dict[str, Any] = {"metadata": {"ownerReferences": [{"kind": "Application", "name": "a", "uid": "app-uid"}]}}
 OLD = "2025-01-01T00:00:00Z"
 MADE = "qwen3-8b-hf-qwen-qwen3-8b-c98e9bef"
 RECORDED = {"artifacts": {"young": {"name": "young", "uid": "young-uid"}}}
@@ -135,10 +143,10 @@ def test_cache(seen: Observed, names: list[str], condition: tuple[str, str], pha
     decision = decide(seen)
     assert sorted(decision.status["artifacts"]) == names
     assert (ready(decision), decision.status["status"], len(decision.create)) == (condition, phase, made)
-    MODELS[AIM_PROFILE_CACHE].model_validate(seen.cache | {"status": decision.status})
-    again = decide(replace(seen, cache=seen.cache | {"status": decision.status}))
+    MODELS[AIM_PROFILE_CACHE].model_validate({**seen.cache, "status": decision.status})
+    again = decide(replace(seen, cache={**seen.cache, "status": decision.status}))
     assert merge_patch(decision.status, again.status) == {}
-    assert sorted(artifact_names(seen.cache | {"status": decision.status})) == names
+    assert sorted(artifact_names({**seen.cache, "status": decision.status})) == names
 
 
 def test_what_is_made_is_admitted() -> None:

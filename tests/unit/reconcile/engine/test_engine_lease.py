@@ -16,7 +16,7 @@ from reconcile.lease import Lease, Seen, may_take, see
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
 from tests.waiting import until
 
-FAST = {
+FAST: dict[str, Any] = {
     "duration": timedelta(seconds=1),
     "renew_period": timedelta(milliseconds=100),
     "write_margin": timedelta(milliseconds=200),

@@ -69,7 +69,8 @@ class Life:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        return self.chat.get("status", {})
+        status: dict[str, Any] = self.chat.get("status", {})
+        return status
 
     @property
     def isvc(self) -> dict[str, Any] | None:

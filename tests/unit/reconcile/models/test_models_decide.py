@@ -51,7 +51,7 @@ def test_status(seen: Observed, phase: str, reason: str) -> None:
     status = decide(seen).status
     assert (status["status"], status["conditions"][0]["reason"]) == (phase, reason)
     kind = AIM_SERVICE_TEMPLATE if "modelName" in seen.obj["spec"] else AIM_MODEL
-    MODELS[kind].model_validate(seen.obj | {"status": status})
+    MODELS[kind].model_validate({**seen.obj, "status": status})
 
 
 def test_what_was_resolved_is_told() -> None:

@@ -67,8 +67,8 @@ def test_profile(seen: Observed, fields: dict[str, Any], ready: tuple[str, str])
     assert plain | {"deployable": status["deployable"]} == fields
     (condition,) = status["conditions"]
     assert (condition["status"], condition["reason"]) == ready
-    MODELS[AIM_CLUSTER_PROFILE].model_validate(seen.profile | {"status": status})
-    again = decide(replace(seen, profile=seen.profile | {"status": status}))
+    MODELS[AIM_CLUSTER_PROFILE].model_validate({**seen.profile, "status": status})
+    again = decide(replace(seen, profile={**seen.profile, "status": status}))
     assert merge_patch(status, again.status) == {}
 
 

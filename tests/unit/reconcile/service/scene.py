@@ -14,7 +14,7 @@ from rules.service import see_service
 from rules.validate import judge_stored
 from tests.unit.reconcile.model.life import START
 
-BASE = {
+BASE: dict[str, Any] = {
     "kind": "AIMArtifact",
     "metadata": {"name": "qwen3-8b-base", "uid": "base-uid"},
     "status": {

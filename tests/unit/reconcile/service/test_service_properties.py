@@ -126,7 +126,7 @@ def test_deciding_never_raises(
         )
 
 
-GOOD_ENTRY = st.sampled_from(
+GOOD_ENTRY: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         STAGED | {"stageKey": KEY},
         STAGED | {"stageKey": KEY, "state": "Failed", "nextRetryTime": "2026-01-01T01:00:00Z", "attempts": 2},
@@ -135,7 +135,7 @@ GOOD_ENTRY = st.sampled_from(
         {"name": "medical", "state": "Pending"},
     ]
 )
-GOOD_SPEC = st.fixed_dictionaries(
+GOOD_SPEC: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "adapterMode": st.sampled_from(["static", "dynamic"]),
         "adapters": st.lists(
@@ -162,7 +162,7 @@ def test_a_second_pass_over_what_was_stored_writes_nothing(spec: Any, entries: A
     seen = observe({"spec": spec, "status": SYNCED | {"adapters": entries}})
     seen = replace(seen, stage_jobs=tuple(jobs), pods=tuple(pods))
     first = decide(seen)
-    MODELS[AIM_SERVICE].model_validate(seen.service | {"status": first.status})
+    MODELS[AIM_SERVICE].model_validate({**seen.service, "status": first.status})
     settled, decision = seen, first
     for _ in range(4):  # what the first pass stored may wake another one
         stored = observe({"spec": spec, "status": copy.deepcopy(dict(decision.status))})

@@ -10,6 +10,7 @@ import pytest
 
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.models import MODELS
+from api.view import dig, mapping
 from reconcile.conditions import Condition
 from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
@@ -168,7 +169,11 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
     ),
     "it is being deleted": (
         replace(
-            running(), isvc=running().isvc | {"metadata": running().isvc["metadata"] | {"deletionTimestamp": "now"}}
+            running(),
+            isvc={
+                **mapping(running().isvc),
+                "metadata": {**mapping(running().isvc, "metadata"), "deletionTimestamp": "now"},
+            },
         ),
         ("False", "Terminating", "Starting"),
     ),
@@ -178,7 +183,7 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
 @pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
 def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
     status = decide(seen).status
-    MODELS[AIM_SERVICE].model_validate(seen.service | {"status": status})
+    MODELS[AIM_SERVICE].model_validate({**seen.service, "status": status})
     conditions = {entry["type"]: entry for entry in status["conditions"]}
     served = conditions["InferenceServiceReady"]
     assert (served["status"], served["reason"], status["status"]) == expected
@@ -275,7 +280,7 @@ def test_a_roll_says_why_as_long_as_it_lasts() -> None:
     assert "spec.adapterRuntime.maxRank" in event.message
     (isvc,) = rendered(decision, INFERENCE_SERVICE)
     stored = observe({"spec": raised.service["spec"], "status": dict(decision.status)})
-    rolling = replace(stored, isvc=isvc | {"status": seen.isvc["status"]}, deployment=deployment(1, 2, updated=1))
+    rolling = replace(stored, isvc=isvc | {"status": dig(seen.isvc, "status")}, deployment=deployment(1, 2, updated=1))
     again = decide(rolling)
     assert again.events == ()
     message = next(c["message"] for c in again.status["conditions"] if c["type"] == "InferenceServiceReady")
