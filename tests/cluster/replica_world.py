@@ -36,6 +36,7 @@ class Replica:
     name: str
     kubeconfig: Path
     log: Path
+    options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     kills: int = 0
 
@@ -48,6 +49,7 @@ class Replica:
             *("--namespace=default", f"--pod-name={self.name}", "--bind-address=127.0.0.1", f"--health-port={port}"),
             *("--lease-duration=3s", "--lease-renew-period=500ms", "--lease-write-margin=1s"),
             *("--retry-base=2s", "--reaper-period=1h"),
+            *self.options,
         ]
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
@@ -156,12 +158,14 @@ def version_of(obj: Json) -> int:
     return int(obj["metadata"]["resourceVersion"])
 
 
-def audited(log: Path, namespace: str) -> Counter[tuple[str, str, int]]:
-    """Count (verb, resource, code) of what was written in a namespace."""
+def audited(log: Path, namespace: str, user: str | None = None) -> Counter[tuple[str, str, int]]:
+    """Count (verb, resource, code) of what was written in a namespace, by everybody or by one user."""
     counted: Counter[tuple[str, str, int]] = Counter()
     for line in log.read_text().splitlines():
         event = json.loads(line)
         reference = event.get("objectRef") or {}
+        if user not in (None, event["user"]["username"]):
+            continue
         if reference.get("namespace") == namespace and event["verb"] in ("create", "patch", "update", "delete"):
             resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
             counted[event["verb"], resource, event["responseStatus"]["code"]] += 1

@@ -1,5 +1,8 @@
 """Two replicas of the server killed in turn while services are edited: all converges, and nothing is done twice.
 
+Before that, two processes with complementary controllers, each under a user and a lease of its own: together they
+converge services of both pipelines, and the audit log tells what each wrote.
+
 No node, no KServe and no webhook: claims are bound and Jobs ended by the test, and nobody but the reconciler writes
 InferenceServices, so that the audit log and the versions that a watch saw must agree to the write.
 """
@@ -9,23 +12,36 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB
-from api.names import inference_service_name
-from api.view import Json, condition, items, name_of
+from api.names import LABEL_ROLE, ROLE_FETCH, inference_service_name
+from api.view import Json, condition, items, name_of, text
 from bench.reconcile.surroundings import NAMESPACE, Outside, adapter, base_and_profile, install_kinds, service
 from bench.reconcile.surroundings import namespace as namespace_object
 from reconcile.client import Client
 from reconcile.errors import Transient
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replica_world import Account, Replica, audited, leader
+from tests.cluster.selected_world import (
+    MAY_WRITE,
+    MODEL,
+    REPORTING,
+    SELECTED,
+    as_user,
+    model_and_template,
+    reported,
+    served,
+    waiting,
+    world,
+)
 
 PLACE = "edits"
+SERVED, BEYOND = "served", "beyond"  # namespaces that processes were told to look at, and were not
 EDITS = 2000 if os.environ.get("AIM_TEST_LONG") == "1" else 200
 SERVICES = 12
 ADAPTERS = ("red", "green", "blue", "grey")
@@ -37,20 +53,88 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane with an audit log."""
+    """A control plane with an audit log and our kinds."""
     with started_plane(tmp_path_factory.mktemp("killed") / "plane", audit="true") as plane:
+        asyncio.run(_install(plane))
         yield plane
+
+
+async def _install(plane: Plane) -> None:
+    async with await Client.connect(str(plane.kubeconfig), within=30) as client:
+        await install_kinds(client)
 
 
 @pytest.fixture
 async def client(plane: Plane) -> AsyncIterator[Client]:
     async with await Client.connect(str(plane.kubeconfig), within=30) as client:
-        await install_kinds(client)
         yield client
 
 
+async def _at_rest(plane: Plane) -> None:
+    """Wait until nothing is written in the served namespace."""
+    before = audited(plane.audit_log, SERVED)
+    for _ in range(60):
+        await asyncio.sleep(1)
+        now = audited(plane.audit_log, SERVED)
+        if now == before:
+            return
+        before = now
+    pytest.fail(f"something is written again and again: {before}")
+
+
+async def _both(client: Client, look: Callable[[Client, str], Awaitable[list[Json]]]) -> None:
+    async with asyncio.timeout(60):
+        for _ in range(200):
+            if len(await look(client, SERVED)) == 2:
+                return
+            await asyncio.sleep(0.25)
+    services, _ = await client.list_all(AIM_SERVICE, SERVED)
+    pytest.fail(f"not within 50 s: {[one.get('status') for one in services]}")
+
+
+async def test_selected_controllers_write_their_kinds_only_and_complete_each_other(
+    plane: Plane, client: Client, tmp_path: Path
+) -> None:
+    processes = {
+        user: Replica(
+            user,
+            as_user(plane, tmp_path, user),
+            tmp_path / f"{user}.log",
+            options=(f"--controllers={','.join(chosen)}", f"--namespaces={SERVED}", f"--lease-name={user}"),
+        )
+        for user, chosen in SELECTED.items()
+    }
+    for place in (SERVED, BEYOND):
+        await client.create(NAMESPACE, namespace_object(place))
+        for kind, obj in world(place):
+            await client.create(kind, obj)
+    outside = Outside(client)
+    try:
+        async with outside.at_work():
+            processes["services"].start()
+            await _both(client, waiting)
+            await _at_rest(plane)
+            assert await reported(client, SERVED) == set(), "what others report is left to them"
+            jobs, _ = await client.list_all(JOB, SERVED)
+            assert not [job for job in jobs if text(job, "metadata", "labels", LABEL_ROLE) == ROLE_FETCH]
+
+            processes["others"].start()
+            await _both(client, served)
+            await _at_rest(plane)
+    finally:
+        for process in processes.values():
+            process.stop()
+    wrote = {user: {what for _, what, _ in audited(plane.audit_log, SERVED, user)} for user in SELECTED}
+    assert {user: what - MAY_WRITE[user] for user, what in wrote.items()} == {"services": set(), "others": set()}
+    assert wrote["services"] >= {"aimservices/status", "inferenceservices", "aimprofilecaches", "aimtemplatecaches"}
+    assert wrote["others"] >= {"aimartifacts/status", "aimprofilecaches/status", "aimtemplatecaches/status"}
+    assert await reported(client, SERVED) == {kind.kind for kind in REPORTING}
+    assert not any(audited(plane.audit_log, BEYOND, user) for user in SELECTED), "another namespace is let alone"
+    assert await reported(client, BEYOND) == set()
+
+
 class Editor:
-    """Edits services at random, and remembers what it asked for last."""
+    """Edits services of both pipelines at random, and remembers what it asked for last."""
 
     def __init__(self, client: Client, rng: random.Random) -> None:
         self.client, self.rng = client, rng
@@ -58,6 +142,8 @@ class Editor:
 
     async def make(self, index: int) -> None:
         made = service(PLACE, index, 0)
+        if index % 2:
+            made["spec"] = {"model": {"name": MODEL}}
         made["spec"] |= {"adapterMode": "dynamic", "adapters": [_ref("red")]}
         self.wanted[name_of(made)] = dict(made["spec"])
         await self.client.create(AIM_SERVICE, made)
@@ -158,7 +244,7 @@ async def test_two_replicas_killed_in_turn_under_edits_do_nothing_twice(
     replicas = {name: Replica(name, plane.kubeconfig, tmp_path / f"{name}.log") for name in names}
     outside, editor = Outside(client), Editor(client, rng)
     try:
-        for kind, obj in base_and_profile(PLACE, disk=True, projected=False):
+        for kind, obj in (*base_and_profile(PLACE, disk=True, projected=False), *model_and_template(PLACE)):
             await client.create(kind, obj)
         for name in ADAPTERS:
             await client.create(AIM_ARTIFACT, adapter(PLACE, name))
