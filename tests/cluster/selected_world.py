@@ -50,7 +50,7 @@ def as_user(plane: Plane, folder: Path, user: str) -> Path:
     return path
 
 
-def model_and_template(place: str) -> list[tuple[Kind, Json]]:
+def model_and_template(place: str) -> list[tuple[Kind, dict[str, Any]]]:
     """Return what the template pipeline needs beside a service, with the source of the profile pipeline's base."""
     sources = [{"modelId": "acme/llama", "sourceUri": SOURCE, "size": "10Gi"}]
     model = {"image": "registry.example/aim/llama:0.13.1", "modelSources": sources}
@@ -61,7 +61,7 @@ def model_and_template(place: str) -> list[tuple[Kind, Json]]:
     ]
 
 
-def world(place: str) -> list[tuple[Kind, Json]]:
+def world(place: str) -> list[tuple[Kind, dict[str, Any]]]:
     """Return a service of each pipeline, with its base, profile, model, template and adapters."""
     by_profile, by_template = service(place, 0, 0), service(place, 1, 0)
     by_template["spec"] = {"model": {"name": MODEL}}
