@@ -304,14 +304,10 @@ def parent_not_found_yet(seen: Seen) -> Outputs:
 )
 def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
     """A RuntimeConfig that is named may be applied next."""
-    name = text(seen.spec, "runtimeConfigName")
-    if name is None or name == "default":
-        return
     config = service_runtime_config(seen.world, seen.new)
-    if config.readable and not config.found:
-        yield FieldWarning(
-            "spec.runtimeConfigName", "ReferenceNotFound", f'no RuntimeConfig "{name[:50]}" exists yet', 20
-        )
+    if config.missing:
+        detail = f'no RuntimeConfig "{config.name[:50]}" exists yet'
+        yield FieldWarning("spec.runtimeConfigName", "ReferenceNotFound", detail, 20)
 
 
 @rule(

@@ -196,7 +196,7 @@ def _all_fine(seen: ServiceSeen, entries: Iterable[Json]) -> bool:
 
 
 def _misses_config(seen: ServiceSeen) -> bool:
-    return seen.spec.get("runtimeConfigName") not in (None, "default") and not seen.config.found
+    return "runtimeConfigName" in seen.spec and seen.config.missing
 
 
 def _in_stored_object(seen: ServiceSeen) -> Fields | None:

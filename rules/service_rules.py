@@ -924,14 +924,13 @@ def adapter_rank_above_ceiling(seen: ServiceSeen) -> Outputs:
 )
 def runtime_config_missing(seen: ServiceSeen) -> Outputs:
     """A RuntimeConfig named on purpose must exist; admission only warns, since it may be applied next."""
-    name = text(seen.spec, "runtimeConfigName")
-    if name is not None and name != "default" and seen.config.readable and not seen.config.found:
+    if seen.config.missing:
         error = FieldError(
             "spec.runtimeConfigName",
             "ReferenceNotFound",
             Cause.NOT_FOUND,
             "no AIMRuntimeConfig or AIMClusterRuntimeConfig has this name",
-            name,
+            seen.config.name,
             "create it, or remove the field to use the default",
         )
         yield Finding(error, seen.config.looked_at)
@@ -997,8 +996,8 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
             if not possible_name(reference.name):
                 detail = f'nothing can be named "{_short(reference.name, 30)}": {NAME_WORDS}'
             yield FieldWarning(path if named else other_path, "ReferenceNotFound", detail, 10)
-    name = text(seen.spec, "runtimeConfigName")
-    if name is not None and name != "default" and seen.config.readable and not seen.config.found:
+    if seen.config.missing:
+        name = seen.config.name
         detail = f'no RuntimeConfig "{_short(name, 40)}" exists yet; the service waits for it'
         if not possible_name(name):
             detail = f'nothing can be named "{_short(name, 30)}": {NAME_WORDS}'

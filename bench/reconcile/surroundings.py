@@ -22,10 +22,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import (
-    ANNOTATION_FETCH_KEY,
-    ANNOTATION_REAP_KEY,
-    ANNOTATION_STAGE_KEY,
-    ANNOTATION_SYNC_KEY,
+    KEY_ANNOTATIONS,
     LABEL_ROLE,
     ROLE_FETCH,
     ROLE_REAPER,
@@ -254,14 +251,13 @@ class Outside:
         role = text(pod, "metadata", "labels", LABEL_ROLE)
         if owner is None or role not in _RESULTS:
             return
-        annotation, result = _RESULTS[role]
         try:
             noted = self._keys.pop(owner["uid"], None)
             if noted is None:  # the pod was seen first
                 job = await self.client.get(JOB, namespace_of(pod), owner["name"])
                 noted = mapping(job, "metadata", "annotations")
-            key = text(noted, annotation) or ""
-            said = result.model_copy(update={"key": key}).to_termination_message()
+            key = text(noted, KEY_ANNOTATIONS[role]) or ""
+            said = _RESULTS[role].model_copy(update={"key": key}).to_termination_message()
             await self.client.patch_status(POD, namespace_of(pod), name_of(pod), {"status": _ended(pod, said)})
             self.ended += 1
         except NotFound:
@@ -269,13 +265,10 @@ class Outside:
 
 
 _RESULTS = {
-    ROLE_FETCH: (ANNOTATION_FETCH_KEY, JobResult(ok=True, reason="ModelFetched", size_bytes=5 * 2**30)),
-    ROLE_SUBTREE_SYNC: (ANNOTATION_SYNC_KEY, JobResult(ok=True, reason="SubtreeSynced")),
-    ROLE_STAGING: (
-        ANNOTATION_STAGE_KEY,
-        JobResult(ok=True, reason="AdapterStaged", rank=16, digest="sha256:" + "0" * 64, size_bytes=2**24),
-    ),
-    ROLE_REAPER: (ANNOTATION_REAP_KEY, JobResult(ok=True, reason="DiskReaped")),
+    ROLE_FETCH: JobResult(ok=True, reason="ModelFetched", size_bytes=5 * 2**30),
+    ROLE_SUBTREE_SYNC: JobResult(ok=True, reason="SubtreeSynced"),
+    ROLE_STAGING: JobResult(ok=True, reason="AdapterStaged", rank=16, digest="sha256:" + "0" * 64, size_bytes=2**24),
+    ROLE_REAPER: JobResult(ok=True, reason="DiskReaped"),
 }
 _MOMENT = "2026-01-01T00:00:00Z"
 
