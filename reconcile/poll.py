@@ -1,6 +1,7 @@
 """Asks pods for what only they know: the progress of a Job, the models that a server lists. Leader only, bounded.
 
-A pass says what it wants to know (`want`); answers that differ from the last one wake the pass again.
+A pass says what it wants to know (`want`); answers that differ from the last one wake the pass again, and so does the
+want of any.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TICK = 0.2  # seconds; the finest rhythm of polling
 TIMEOUT = 2.0  # seconds for one answer
 MAX_BYTES = 1 << 20  # of an answer
 MAX_IN_FLIGHT = 16
+MUTE_AFTER = 3  # questions without a usable answer, from the first on
 _PLAIN = {"Accept-Encoding": "identity"}
 
 
@@ -41,7 +43,7 @@ class _Target:
     question: Question
     due: float
     answer: Any = None
-    asked: bool = False
+    asked: int = 0
     in_flight: bool = False
 
 
@@ -94,6 +96,11 @@ class Poller:
         target = self._targets.get(target_id)
         return target.answer if target is not None else None
 
+    def mute(self, target_id: str) -> bool:
+        """Whether a target was asked a few times, and has not given a usable answer yet."""
+        target = self._targets.get(target_id)
+        return target is not None and target.answer is None and target.asked >= MUTE_AFTER
+
     async def run(self) -> None:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -118,10 +125,11 @@ class Poller:
             return
         target.due = self._clock() + target.question.interval
         heapq.heappush(self._schedule, (target.due, target_id))
-        first = not target.asked
-        target.asked = True
-        if answer is not None and (answer != target.answer or first):
+        target.asked += 1
+        if answer is not None and (answer != target.answer or target.asked == 1):
             target.answer = answer
+            self._wake(target.key)
+        elif target.asked == MUTE_AFTER and target.answer is None:
             self._wake(target.key)
 
     async def _fetch(self, url: str) -> Any:

@@ -219,7 +219,7 @@ def _adapter_on_server(seen: Snapshot, name: str) -> Link:
     path = text(entry, "adapterPath") or name
     replicas = integer(seen.service, "status", "runtime", "currentReplicas") or len(seen.predictor_pods)
     loaded = integer(entry, "loadedReplicas")
-    if state == "LoadRejected" or reason == "RestartRequired":
+    if state == "LoadRejected" or reason in ("RestartRequired", "ModelListUnreadable"):
         fix = (
             f"kubectl rollout restart -n {seen.namespace} deployment/{seen.isvc_name}-predictor"
             if reason == "RestartRequired"

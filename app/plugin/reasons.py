@@ -205,6 +205,11 @@ CONDITIONS: dict[str, Meaning] = {
         "The adapter is on the disk, but a ready server does not list it.",
         "read the pod's log for the refusal; images before 0.13 load no adapters",
     ),
+    "ModelListUnreadable": Meaning(
+        "status.adapters[].lastError",
+        "The adapter is on the disk, but a ready server gives no list of its models (`GET /v1/models`).",
+        "read the pod's log; let the controller reach its port 8000; use an image that answers as OpenAI's API does",
+    ),
     "RestartRequired": Meaning(
         "status.adapters[].lastError",
         "The disk has new content, the pods keep the old one.",

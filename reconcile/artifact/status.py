@@ -33,9 +33,8 @@ def config_valid(seen: Observed) -> Condition:
     if seen.errors:
         message = "; ".join(str(error) for error in seen.errors)
         return Condition("ConfigValid", "False", seen.errors[0].reason, message)
-    named = text(seen.artifact, "spec", "runtimeConfigName")
-    if named not in (None, "default") and seen.config.readable and not seen.config.found:
-        message = f'spec.runtimeConfigName: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{named}" exists'
+    if seen.config.missing:
+        message = f'spec.runtimeConfigName: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{seen.config.name}" exists'
         return Condition("ConfigValid", "False", "ReferenceNotFound", message)
     return Condition("ConfigValid", "True", "ConfigValid")
 

@@ -300,6 +300,7 @@ class ServiceController:
                 self._servers.answer(uid_of(pod)),
                 *mounted_by(pod),
                 server_started(pod),
+                self._servers.mute(uid_of(pod)),
             )
             for pod, since in ready
         )

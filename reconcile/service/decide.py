@@ -146,7 +146,7 @@ def _config_problem(config: MergedRuntimeConfig, *, required: bool = False) -> s
         return (
             f'RuntimeConfigUnreadable: RuntimeConfig "{config.name}" cannot be read, so its credentials are not known'
         )
-    if required and not config.found and config.name != "default":
+    if required and config.missing:
         return f'RuntimeConfigNotFound: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists'
     return ""
 

@@ -15,6 +15,7 @@ from reconcile.objects import parse_timestamp
 
 ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
 NOT_LISTED = "AdapterNotListed"
+NO_LIST = "ModelListUnreadable"
 _MISSED_INTERVALS = 3  # refresh intervals after which a server that does not list an adapter has rejected it
 
 
@@ -32,6 +33,7 @@ class ServerPod:
     claim: str | None = None
     max_rank: int | None = None
     started: datetime | None = None
+    mute: bool = False  # it was asked a few times, and gave no list
 
     def runs_on(self, claim: str, max_rank: int | None) -> bool:
         """Whether the pod has this disk and this ceiling, as far as is known; the others are about to be replaced."""
@@ -82,7 +84,8 @@ def judge_loading(
     if not pods:
         return _without_replicas(entry) | {"state": "Downloaded"}, None
     if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
-        return entry | {"state": entry["state"] if text(entry, "state") in ON_DISK else "Downloaded"}, None
+        entry = entry | {"state": entry["state"] if text(entry, "state") in ON_DISK else "Downloaded"}
+        return entry | _unheard(entry, pods, namespace), None
     listing = _listing(pods, path)
     entry = entry | {"loadedReplicas": listing}
     if listing == len(pods):
@@ -91,9 +94,22 @@ def judge_loading(
     refusing, recheck = _refusing_pod(entry, able, path, now=now, patience=_MISSED_INTERVALS * refresh)
     if refusing is None:
         return entry | {"state": "Downloaded"}, recheck
-    logs = f"kubectl logs -n {namespace} {refusing}"
+    logs = _logs(namespace, refusing)
     message = f"pod {refusing} is ready and does not list it; see {logs} (images before 0.13 load no adapters)"
     return entry | {"state": "LoadRejected", "lastError": f"{NOT_LISTED}: {message}"}, recheck
+
+
+def _unheard(entry: Json, pods: Sequence[ServerPod], namespace: str) -> dict[str, Any]:
+    """Say which server gives no list, so that nobody knows what it serves; what a refusal said stands."""
+    mute = min((pod.name for pod in pods if pod.mute and pod.listed is None), default=None)
+    if mute is None or entry["state"] == "LoadRejected":
+        return {}
+    message = f"pod {mute} is ready, but GET /v1/models gives no list of models; what it serves is not known"
+    return {"lastError": f"{NO_LIST}: {message}; see {_logs(namespace, mute)} and the NetworkPolicies"}
+
+
+def _logs(namespace: str, pod: str) -> str:
+    return f"kubectl logs -n {namespace} {pod}"
 
 
 def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) -> dict[str, Any]:

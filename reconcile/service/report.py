@@ -68,9 +68,11 @@ def config_valid(seen: Observed) -> Condition:
     if seen.errors:
         reason = "AdapterConfigInvalid" if seen.adapter_errors else seen.errors[0].reason
         return Condition("ConfigValid", "False", reason, "; ".join(str(error) for error in seen.errors))
-    config, named = seen.facts.config, text(seen.service, "spec", "runtimeConfigName")
-    if named not in (None, "default") and config.readable and not config.found:
-        message = f'no AIMRuntimeConfig or AIMClusterRuntimeConfig "{named}" exists: create it or correct the name'
+    config = seen.facts.config
+    if config.missing:
+        message = (
+            f'no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists: create it or correct the name'
+        )
         return Condition("ConfigValid", "False", "ReferenceNotFound", f"spec.runtimeConfigName: {message}")
     return Condition("ConfigValid", "True", "ConfigValid")
 

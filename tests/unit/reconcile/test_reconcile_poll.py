@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from reconcile.controllers import parse_models
-from reconcile.poll import MAX_BYTES, MAX_IN_FLIGHT, TICK, Poller, Question
+from reconcile.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
 from tests.waiting import until
 
 KEY = ("team", "chat")
@@ -91,6 +91,27 @@ async def test_a_server_is_asked_when_its_time_has_come_or_news_is_due() -> None
         await ticks()
     assert len(scene.asked) == 2
     assert scene.poller.answer("pod-1") is None
+
+
+async def test_a_server_that_never_gives_a_list_is_told_of_once() -> None:
+    body = b"[]"
+    scene = Scene(lambda _: sent(body))
+    scene.want("pod-1", interval=1)
+    async with scene.running():
+        for number in range(1, MUTE_AFTER):
+            await until(lambda number=number: len(scene.asked) == number)  # type: ignore[misc]
+            assert not scene.poller.mute("pod-1")
+            scene.now += 1
+        await until(lambda: scene.woken == [KEY])
+        assert scene.poller.mute("pod-1")
+        scene.now += 1
+        await until(lambda: len(scene.asked) == MUTE_AFTER + 1)
+        await ticks()
+        assert scene.woken == [KEY]
+        body = LISTED
+        scene.now += 1
+        await until(lambda: scene.woken == [KEY, KEY])
+    assert not scene.poller.mute("pod-1")
 
 
 class Drip(httpx.AsyncByteStream):

@@ -504,6 +504,12 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "broken",
         "AdapterNotListed",
     ),
+    "its server gives no list": (
+        lambda scene: scene.adapter(state="Downloaded", lastError="ModelListUnreadable: pod x is ready, but"),
+        "server",
+        "broken",
+        "ModelListUnreadable",
+    ),
     "old content": (
         lambda scene: scene.adapter(state="Downloaded", lastError="RestartRequired: new content"),
         "server",

@@ -192,7 +192,7 @@ MODELS_CASES: dict[str, tuple[Observed, tuple[str, str], list[str], int]] = {
         0,
     ),
     "its RuntimeConfig does not exist": (
-        observe(model(runtimeConfigName="fast")),
+        observe(model(runtimeConfigName="fast"), config=MergedRuntimeConfig("fast", None, None)),
         ("Failed", "ConfigInvalid"),
         [],
         0,
@@ -286,7 +286,9 @@ ADAPTERS: dict[str, tuple[Observed, tuple[str, str], int]] = {
         0,
     ),
     "its RuntimeConfig does not exist": (
-        observe(adapter(compatibleWith=["o/n"], runtimeConfigName="fast")),
+        observe(
+            adapter(compatibleWith=["o/n"], runtimeConfigName="fast"), config=MergedRuntimeConfig("fast", None, None)
+        ),
         ("Failed", "ConfigInvalid"),
         0,
     ),

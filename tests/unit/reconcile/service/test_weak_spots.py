@@ -298,3 +298,27 @@ def test_weak_spot_16_a_service_that_is_not_ready_rests() -> None:
     for _ in range(3):
         life.machinery.now += timedelta(minutes=7)
         assert life.writes_of() == []
+
+
+def test_weak_spot_10_a_server_that_gives_no_list_of_models_is_named() -> None:
+    """What it serves is not guessed: the state stays as it was last seen, and the way to look is told."""
+    life = served("dynamic", "a")
+    seen = life.cluster.observe_service(life.chat)
+    silent = (ServerPod("pod-9", seen.now), ServerPod("pod-8", seen.now, mute=True))
+    refused = "AdapterNotListed: pod pod-8 is ready and does not list it"
+    for state, error, reason in (
+        ("Downloaded", None, "ModelListUnreadable: pod pod-8 "),
+        ("Loaded", None, "ModelListUnreadable: pod pod-8 "),
+        ("LoadRejected", refused, refused),
+    ):
+        entry = {**life.entry("a"), "state": state, "lastError": error}
+        chat = {**life.chat, "status": {**life.status, "adapters": [entry]}}
+        told = decide(replace(seen, facts=see_service(chat, seen.facts.world), pods=silent))
+        (now,) = told.status["adapters"]
+        assert (now["state"], now["lastError"].startswith(reason)) == (state, True)
+        (adapters,) = [entry for entry in told.status["conditions"] if entry["type"] == "Adapters"]
+        assert (adapters["status"], adapters["message"]) == ("True", f"a is {state}: {now['lastError']}")
+        again = decide(replace(seen, facts=see_service({**chat, "status": told.status}, seen.facts.world), pods=silent))
+        assert again.status == told.status
+        heard = decide(replace(seen, facts=see_service({**chat, "status": told.status}, seen.facts.world)))
+        assert (heard.status["adapters"][0]["state"], heard.status["adapters"][0].get("lastError")) == ("Loaded", None)
