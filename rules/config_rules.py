@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from api.errors import Cause, FieldError, FieldWarning
@@ -84,6 +85,26 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
             "S3TlsContradiction",
             "tls.caBundleRef is set, and skipping verification would make it useless",
             "remove insecureSkipVerify",
+        )
+
+
+@rule(
+    *BOTH,
+    reason="S3EndpointCredentials",
+    fields="spec.artifact.s3.endpoint",
+    refused=Example("spec: {artifact: {s3: {endpoint: 'https://key:secret@minio.example:9000'}}}"),
+    passes=Example("spec: {artifact: {s3: {endpoint: 'https://minio.example:9000'}}}"),
+)
+def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
+    """Whoever may read the object would read them, and no client signs with them: the value is not repeated."""
+    endpoint = text(seen.spec, "artifact", "s3", "endpoint") or ""
+    host = re.split(r"[/?#]", endpoint.partition("://")[2], maxsplit=1)[0]
+    if "@" in host:
+        yield forbidden(
+            "spec.artifact.s3.endpoint",
+            "S3EndpointCredentials",
+            "user and password in the URL can be read by all who read this object, and are not used",
+            "remove what stands before @, and name a Secret in auth.credentialsSecretRef with auth.mode: static",
         )
 
 

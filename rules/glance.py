@@ -13,6 +13,7 @@ from api.kinds import AIM_ARTIFACT
 from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
 from api.view import ADAPTER_MODES, Json, adapter_path, spec_of, text
 from rules.adapters import is_fine
+from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, usable_env_entry
 from rules.registry import Basis, fields_spoken_of
 from rules.resolve import Missing, Resolved
@@ -149,6 +150,8 @@ def _in_world(seen: ServiceSeen) -> Fields | None:
     if pipeline.image is not None and image_too_old(pipeline.image):
         return None
     if pipeline.profile is not None and seen.feature != FEATURE_ADAPTERS:
+        return None
+    if switches_adapters_off(seen) is not None:
         return None
     if seen.base.state != ("unknown" if found else "known") or seen.asked_ceiling.value is None:
         return None

@@ -28,6 +28,7 @@ from api.view import (
     uses_profile_pipeline,
 )
 from rules import adapters as adapter_rules
+from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names, job_env_allowed
 from rules.rank import SUPPORTED_RANKS, next_supported
 from rules.registry import Basis, Example, Output, rule
@@ -1153,6 +1154,29 @@ def image_predates_adapters(seen: ServiceSeen) -> Outputs:
         path = "spec.profile.name" if seen.pipeline.kind == "profile" else "spec.model"
         tag = _short(image_tag(image), 20)
         yield FieldWarning(path, "ImageTooOld", f"image tag {tag} is older than 0.13: it will load no adapter", 3)
+
+
+@rule(
+    AIM_SERVICE,
+    reason="EngineArgsSwitchAdaptersOff",
+    fields="spec.profileOverrides.engineArgs, spec.env[i].value, spec.profile.name",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        "spec: {profileOverrides: {engineArgs: {enable-lora: false}}, adapters: [{name: medical, kind: AIMArtifact}]}"
+    ),
+    passes=Example(
+        "spec: {profileOverrides: {engineArgs: {max-lora-rank: 32}}, adapters: [{name: medical, kind: AIMArtifact}]}"
+    ),
+    when=("adapters", "adapterMode"),
+)
+def engine_args_switch_adapters_off(seen: ServiceSeen) -> Outputs:
+    """The engine does as its arguments say: bytes are staged, nothing is loaded."""
+    if seen.uses_adapters and (found := switches_adapters_off(seen)) is not None:
+        field, key = found
+        where = "the profile's engineArgs" if field == "spec.profile.name" else "it"
+        detail = f'"{_short(key, 20)}" in {where} switches the adapters of the engine off: it will load none'
+        yield FieldWarning(field, "EngineArgsSwitchAdaptersOff", detail, 3)
 
 
 @rule(

@@ -262,3 +262,54 @@ def test_a_model_that_no_template_fits_is_admitted_with_a_word() -> None:
         verdict = validate(AIM_SERVICE, new, None, surroundings(world), request_version="v1alpha1")
         assert verdict.allowed
         assert len([text for text in verdict.warning_texts if "no template fits the model" in text]) == told
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "refused"),
+    [
+        ("https://key:hunter2@s3.example:9000", True),
+        ("http://hunter2@s3.example", True),
+        ("https://key:hunter2@s3.example?x=1", True),
+        ("https://s3.example/path@hunter2", False),
+        ("https://[::1]:9000", False),
+    ],
+)
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str, refused: bool) -> None:
+    verdict = judged("AIMRuntimeConfig", {"artifact": {"s3": {"endpoint": endpoint}}})
+    assert [error.reason for error in verdict.errors] == ["S3EndpointCredentials"] * refused
+    assert not [text for text in said(verdict) if "hunter2" in text]
+
+
+DYNAMIC = {"adapterMode": "dynamic"}
+_ARGS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "in the profile": ({"enable-lora": False}, DYNAMIC, "spec.profile.name"),
+    "as text": ({"enable_lora": "False"}, DYNAMIC, "spec.profile.name"),
+    "a flag without a value": ({"--no-enable-lora": ""}, DYNAMIC, "spec.profile.name"),
+    "a flag that says no to no": ({"no-enable-lora": "false"}, DYNAMIC, None),
+    "not needed": ({"enable-lora": False}, {}, None),
+    "switched on again": (
+        {"enable-lora": False},
+        DYNAMIC | {"profileOverrides": {"engineArgs": {"enable_lora": True}}},
+        None,
+    ),
+    "by the override": (
+        {"enable-lora": True},
+        DYNAMIC | {"profileOverrides": {"engineArgs": {"enable-lora": False}}},
+        "spec.profileOverrides.engineArgs",
+    ),
+    "by the environment": (
+        {},
+        DYNAMIC | {"env": [{"name": "A"}, {"name": "AIM_ENGINE_ARGS", "value": '{"no-enable-lora": true}'}]},
+        "spec.env[1].value",
+    ),
+    "no JSON": ({}, DYNAMIC | {"env": [{"name": "AIM_ENGINE_ARGS", "value": "--no-enable-lora"}]}, None),
+    "other arguments": ({"max-lora-rank": 0, "lora-modules": False}, DYNAMIC, None),
+}
+
+
+@pytest.mark.parametrize(("args", "spec", "path"), _ARGS.values(), ids=_ARGS)
+def test_arguments_that_switch_adapters_off(args: dict[str, Any], spec: dict[str, Any], path: str | None) -> None:
+    world = surroundings([manifest("AIMClusterProfile", {"spec": {"engineArgs": args}})])
+    verdict = validate(AIM_SERVICE, manifest("AIMService", {"spec": spec}), None, world)
+    found = [warning.path for warning in verdict.warnings if warning.reason == "EngineArgsSwitchAdaptersOff"]
+    assert found == ([path] if path else [])

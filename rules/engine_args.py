@@ -1,0 +1,52 @@
+"""Arguments of the engine that switch its adapters off: what is staged would never be loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from api.view import Json, items, mapping, text
+from rules.seen import ServiceSeen
+
+ENGINE_ARGS = "AIM_ENGINE_ARGS"
+_ON, _OFF = "enable-lora", "no-enable-lora"
+_NO = frozenset({"false", "0", "no", "off"})
+
+
+def switches_adapters_off(seen: ServiceSeen) -> tuple[str, str] | None:
+    """Return the field and the argument that switch adapters off in what the engine is given, None where none does.
+
+    A later layer wins: profile, profileOverrides, the service's AIM_ENGINE_ARGS (contract, section 11, "Status").
+    """
+    given: dict[str, tuple[str, str, Any]] = {}
+    for field, args in _layers(seen):
+        for key, value in args.items():
+            if "lora" in key and value is not None:
+                given[key.lstrip("-").replace("_", "-")] = (field, key, value)
+    if _OFF in given and not _is_no(given[_OFF][2]):
+        return given[_OFF][:2]
+    if _ON in given and _is_no(given[_ON][2]):
+        return given[_ON][:2]
+    return None
+
+
+def _layers(seen: ServiceSeen) -> Iterable[tuple[str, Json]]:
+    yield "spec.profile.name", mapping(seen.profile, "spec", "engineArgs")
+    if "profileOverrides" in seen.spec:
+        yield "spec.profileOverrides.engineArgs", mapping(seen.spec, "profileOverrides", "engineArgs")
+    if ENGINE_ARGS in seen.env:
+        index = seen.env.index(ENGINE_ARGS)
+        yield f"spec.env[{index}].value", _parsed(text(items(seen.spec, "env")[index], "value"))
+
+
+def _parsed(value: str | None) -> Json:
+    try:
+        parsed = json.loads(value or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, Mapping) else {}
+
+
+def _is_no(value: object) -> bool:
+    return str(value).lower() in _NO
