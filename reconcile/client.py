@@ -113,7 +113,10 @@ class Client:
         self._guard = guard
         self._sessions = _Sessions(credentials)
         self.heard: list[str] | None = None
-        """A list here takes the Warning headers of all answers: for people who wait for them."""
+        """A list here takes the Warning headers of all answers: for people who wait for them. Without one, writes ask
+        the API server not to look for unknown and duplicate fields, of which it would only warn: that reads each body
+        a second time, a sixth of its work for an InferenceService.
+        """
 
     @classmethod
     async def connect(
@@ -415,6 +418,8 @@ class Client:
             query["timeout"] = f"{max(1, math.floor(seconds * 1000))}ms"
         if dry_run:
             query["dryRun"] = "All"
+        if self.heard is None and call.method != "DELETE":
+            query["fieldValidation"] = "Ignore"
         path = f"{call.path}?{urlencode(query)}" if query else call.path
         guarded = replace(call, path=path, seconds=seconds, body=orjson.dumps(body), guard=self._guard)
         parsed: Json = orjson.loads(await self._send(guarded))

@@ -118,6 +118,16 @@ async def test_a_dry_run_says_so(api: FakeApi, client: Client) -> None:
     assert "dryRun=All" in api.requests[-1][1]
 
 
+async def test_unknown_fields_are_looked_for_only_when_somebody_hears_of_them(api: FakeApi, client: Client) -> None:
+    obj = {"metadata": {"namespace": "ns", "name": "a"}, "spec": {}}
+    await client.apply(WIDGET, obj)
+    await client.patch_status(WIDGET, "ns", "a", {"status": {"x": 1}})
+    assert ["fieldValidation=Ignore" in path for _, path in api.requests[-2:]] == [True, True]
+    client.heard = []
+    await client.apply(WIDGET, obj)
+    assert "fieldValidation" not in api.requests[-1][1]
+
+
 async def test_a_slow_answer_is_unreachable(api: FakeApi, client: Client) -> None:
     api.fail = [5.0]
     with pytest.raises(Unreachable, match="Timeout"):
