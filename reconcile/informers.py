@@ -247,6 +247,10 @@ class CachedWorld:
         """Return the services that use the RuntimeConfig, of one namespace or of all."""
         return self._scoped(AIM_SERVICE, "runtime-config", namespace, name)
 
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return the services that name the model, of one namespace or of all."""
+        return self._scoped(AIM_SERVICE, "model", namespace, model)
+
     def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
         """Return the templates of a model: the namespace's, then the cluster's of other names; oldest first."""
         own = by_age(self._find(AIM_SERVICE_TEMPLATE, "model", f"{namespace}/{model}"))

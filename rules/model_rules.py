@@ -9,6 +9,7 @@ from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL
 from api.view import items, text
 from rules.environment import env_names
 from rules.registry import Basis, Example, Output, rule
+from rules.relations import BASE_REASONS, affected, naming_services
 from rules.resolve import Missing, lookup
 from rules.seen import Seen, forbidden
 from rules.shared import (
@@ -23,6 +24,14 @@ from rules.verdict import Finding
 Outputs = Iterator[Output]
 MODELS = (AIM_MODEL, AIM_CLUSTER_MODEL)
 TEMPLATES = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
+
+_DECLARED = (
+    "[{kind: AIMArtifact, metadata: {name: qwen3-4b, namespace: team-llm}, "
+    "spec: {modelId: Qwen/Qwen3-4B, sourceUri: 'hf://Qwen/Qwen3-4B'}}, "
+    "{kind: AIMServiceTemplate, metadata: {name: qwen3-latency}, spec: {modelName: qwen3}}, "
+    "{kind: AIMService, metadata: {name: chat}, "
+    "spec: {profile: null, model: {name: qwen3}, adapters: [{name: medical, kind: AIMArtifact}]}}]"
+)
 
 
 @rule(
@@ -86,6 +95,33 @@ def template_field_changed(seen: Seen) -> Outputs:
             yield forbidden(
                 f"spec.{key}", "FieldImmutable", "this field is fixed at creation", "create another template"
             )
+
+
+@rule(
+    *MODELS,
+    reason="SourcesEditBreaksServices",
+    fields="spec.modelSources",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example(
+        "{metadata: {name: qwen3}, spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-4B'}]}}",
+        old="{metadata: {name: qwen3}, spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}",
+        world=_DECLARED,
+    ),
+    passes=Example(
+        "{metadata: {name: qwen3}, spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B', size: 16Gi}]}}",
+        old="{metadata: {name: qwen3}, spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}}",
+        world=_DECLARED,
+    ),
+)
+def model_edit_breaks_services(seen: Seen) -> Outputs:
+    """Services that name the model bind their adapters to its source as it is now: who loses the base is named."""
+    if not seen.changed("modelSources"):
+        return
+    services = seen.world.services_by_model(seen.namespace or None, seen.name)
+    broken = [entry for entry in affected(seen, services) if entry.newly_broken(BASE_REASONS)]
+    told = "adapters no longer fit in"
+    yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=len(services))
 
 
 @rule(

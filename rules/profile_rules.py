@@ -8,10 +8,9 @@ from api.errors import FieldWarning
 from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
 from api.view import dig, items, spec_of, text
-from rules import adapters as adapter_rules
 from rules.environment import env_keys, env_names, job_env_allowed
 from rules.registry import Basis, Example, Output, rule
-from rules.relations import Affected, affected, naming_services
+from rules.relations import BASE_REASONS, Affected, affected, naming_services
 from rules.resolve import Missing, Resolved, lookup
 from rules.seen import Seen, invalid, required, tidy
 from rules.shared import (
@@ -26,12 +25,6 @@ Outputs = Iterator[Output]
 PROFILES = (AIM_PROFILE, AIM_CLUSTER_PROFILE)
 CACHES = (AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE)
 
-_BASE_REASONS = (
-    "ModelSourcesAmbiguous",
-    adapter_rules.REASON_INCOMPATIBLE,
-    adapter_rules.REASON_WRONG_PARENT,
-    adapter_rules.REASON_NOT_AN_ADAPTER,
-)
 _ROLLING_FIELDS = (
     "image",
     "engine",
@@ -196,7 +189,7 @@ def profile_edit_concerns_services(seen: Seen) -> Outputs:
         told = "a feature that it lacks is needed by" if is_new else "the removed feature is needed by"
         yield from naming_services("spec.features", "FeatureRemovalBreaksServices", told, broken, total=total)
     if is_new or seen.changed("modelSources"):
-        broken = [entry for entry in among if entry.newly_broken(_BASE_REASONS)]
+        broken = [entry for entry in among if entry.newly_broken(BASE_REASONS)]
         told = "adapters do not fit in" if is_new else "adapters no longer fit in"
         yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=total)
     rolls = [entry for entry in among if entry.after.pods and (not is_new or _hides_another(seen, entry))]

@@ -9,6 +9,7 @@ from functools import cache
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE
 from api.view import Json, name_of, namespace_of, terminating
+from rules import adapters as adapter_rules
 from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import Seen, ServiceSeen
 from rules.suggest import fit_names
@@ -17,6 +18,14 @@ from rules.world import OverlayWorld, World, address
 
 MOST_SERVICES_JUDGED = 100
 """An edit of something that thousands use is judged by this many of them, so that no review takes long."""
+
+BASE_REASONS = (
+    "ModelSourcesAmbiguous",
+    adapter_rules.REASON_INCOMPATIBLE,
+    adapter_rules.REASON_WRONG_PARENT,
+    adapter_rules.REASON_NOT_AN_ADAPTER,
+)
+"""What a service is told where its adapters cannot be served on the base that it comes to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,10 @@ class World(Protocol):
         """Return the AIMServices (of a namespace, or of all: None) that use the RuntimeConfig of this name."""
         ...
 
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return the AIMServices (of a namespace, or of all: None) that name this model."""
+        ...
+
     def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
         """Return the service templates of a model: the namespace's, then the cluster's of other names; oldest first."""
         ...
@@ -159,6 +163,10 @@ class SnapshotWorld:
         """Return the services that use the RuntimeConfig of this name."""
         return self._services(namespace, lambda service: runtime_config_name(service) == name)
 
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return the services that name this model."""
+        return self._services(namespace, lambda service: text(service, "spec", "model", "name") == model)
+
     def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
         """Return a model's templates: the namespace's, then the cluster's of other names."""
         own, shared = self._two_scopes(AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE, namespace)
@@ -227,6 +235,10 @@ class OverlayWorld:
     def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
         """Return what the other world says."""
         return self._under.services_by_runtime_config(namespace, name)
+
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return what the other world says."""
+        return self._under.services_by_model(namespace, model)
 
     def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
         """Return what the other world says."""

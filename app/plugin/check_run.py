@@ -11,8 +11,10 @@ import orjson
 
 from api.kinds import (
     AIM_ARTIFACT,
+    AIM_CLUSTER_MODEL,
     AIM_CLUSTER_PROFILE,
     AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_MODEL,
     AIM_PROFILE,
     AIM_RUNTIME_CONFIG,
     AIM_SERVICE,
@@ -127,6 +129,8 @@ def concerned(changed: Iterable[Json], world: World) -> list[Json]:
                 services = (*world.services_by_artifact(namespace, name), *world.services_by_base(namespace, name))
             case AIM_PROFILE.kind | AIM_CLUSTER_PROFILE.kind:
                 services = world.services_by_profile(namespace or None, name)
+            case AIM_MODEL.kind | AIM_CLUSTER_MODEL.kind:
+                services = world.services_by_model(namespace or None, name)
             case AIM_RUNTIME_CONFIG.kind | AIM_CLUSTER_RUNTIME_CONFIG.kind:
                 services = world.services_by_runtime_config(namespace or None, name)
         for service in services:

@@ -148,6 +148,11 @@ class DemandWorld(FilesWorld):
         self._want(AIM_SERVICE, namespace)
         return super().services_by_runtime_config(namespace, name)
 
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return the services of a model; all services (of the namespace) are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_model(namespace, model)
+
 
 async def complete(client: Client, known: Known, ask: Callable[[World], object]) -> DemandWorld:
     """Read from the cluster until `ask` looks up nothing that is not known; return that world.

@@ -8,7 +8,7 @@ import pytest
 
 from api.crds import SERVICE_V1ALPHA1_DEPRECATION
 from api.errors import Cause, FieldError
-from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
+from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_MODEL, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
 from api.source_uri import SourceUriError, parse_source_uri
 from rules.examples import manifest, merge, surroundings
 from rules.shared import image_too_old
@@ -313,3 +313,20 @@ def test_arguments_that_switch_adapters_off(args: dict[str, Any], spec: dict[str
     verdict = validate(AIM_SERVICE, manifest("AIMService", {"spec": spec}), None, world)
     found = [warning.path for warning in verdict.warnings if warning.reason == "EngineArgsSwitchAdaptersOff"]
     assert found == ([path] if path else [])
+
+
+@pytest.mark.parametrize(("hidden", "named"), [(False, True), (True, False)])
+def test_an_edit_of_a_clusters_model_names_services_that_use_it(hidden: bool, named: bool) -> None:
+    was, now = ({"modelSources": [{"sourceUri": f"hf://Qwen/{name}"}]} for name in ("Qwen3-8B", "Qwen3-4B"))
+    service = {"profile": None, "model": {"name": "qwen3"}, "adapters": [{"name": "medical", "kind": "AIMArtifact"}]}
+    world = [
+        {"kind": "AIMServiceTemplate", "metadata": {"name": "qwen3-latency"}, "spec": {"modelName": "qwen3"}},
+        {"kind": "AIMArtifact", "metadata": {"name": "4b"}, "spec": {"sourceUri": "hf://Qwen/Qwen3-4B"}},
+        {"kind": "AIMService", "metadata": {"name": "chat"}, "spec": service},
+    ]
+    if hidden:
+        world.append({"kind": "AIMModel", "metadata": {"name": "qwen3"}, "spec": was})
+    old, new = (manifest("AIMClusterModel", {"metadata": {"name": "qwen3"}, "spec": spec}) for spec in (was, now))
+    verdict = validate(AIM_CLUSTER_MODEL, new, old, surroundings(world))
+    told = ["spec.modelSources: adapters no longer fit in AIMService chat"]
+    assert verdict.warning_texts == (told if named else [])

@@ -1,0 +1,52 @@
+"""The caches and a world of given objects answer alike who uses something."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from api.kinds import AIM_SERVICE
+from api.view import name_of, namespace_of
+from reconcile.informers import CachedWorld, make_informers
+from rules.world import SnapshotWorld
+
+SPECS: dict[str, dict[str, Any]] = {
+    "by-profile": {"profile": {"name": "wanted"}, "runtimeConfigName": "wanted"},
+    "by-model": {"model": {"name": "wanted"}},
+    "by-image": {"model": {"image": "wanted"}},
+    "by-adapter": {"profile": {"name": "other"}, "adapters": [{"name": "wanted", "kind": "AIMArtifact"}]},
+    "odd": {"profile": "wanted", "model": ["wanted"], "adapters": "wanted", "runtimeConfigName": 5},
+}
+SERVICES = [
+    {
+        "apiVersion": AIM_SERVICE.api_version,
+        "kind": "AIMService",
+        "metadata": {"name": name, "namespace": namespace, "resourceVersion": "1"},
+        "spec": spec,
+    }
+    for namespace in ("here", "there")
+    for name, spec in SPECS.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("services_by_profile", "by-profile"),
+        ("services_by_model", "by-model"),
+        ("services_by_runtime_config", "by-profile"),
+        ("services_by_artifact", "by-adapter"),
+    ],
+)
+def test_who_uses_it(question: str, name: str) -> None:
+    informers = make_informers(cast("Any", None))
+    for service in SERVICES:
+        informers[AIM_SERVICE].store(service)
+    scopes = ["here", "elsewhere"] if question == "services_by_artifact" else ["here", "elsewhere", None]
+    for world in (SnapshotWorld(SERVICES), CachedWorld(informers)):
+        found = [
+            {(namespace_of(service), name_of(service)) for service in getattr(world, question)(scope, "wanted")}
+            for scope in scopes
+        ]
+        assert found == [{("here", name)}, set(), {("here", name), ("there", name)}][: len(scopes)]
