@@ -76,10 +76,13 @@ def _read_key(key: str) -> tuple[str, str, str]:
 
 
 def _due(seen: Observed, status: dict[str, Any], world: str) -> datetime | None:
-    """When the next sweep by itself is due; None: this disk was never used."""
+    """When the next sweep by itself is due; None: this disk cannot hold anything yet.
+
+    A disk that was never swept and has no service now may have had one that went before the first sweep.
+    """
     last_world = status.get("lastReapWorld")
     swept = parse_timestamp(status.get("lastReapTime"))
-    if swept is None and world == _EMPTY_WORLD:
+    if swept is None and world == _EMPTY_WORLD and dig(seen.disk_claim, "status", "phase") != "Bound":
         return None
     created = parse_timestamp(dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
     settings = seen.settings

@@ -360,7 +360,22 @@ def later(seen: Observed, after: timedelta) -> Observed:
 
 SWEEPS: dict[str, tuple[Observed, str, timedelta | None]] = {
     "no disk": (observe(model(DONE), claim=claim(), users=USERS), "", None),
-    "never used": (later(observe(model(DONE), **DISK), timedelta(days=9)), "", None),
+    "nobody there, young": (observe(model(DONE), **DISK), "", QUARTER),
+    "its only service came and went before the first sweep": (
+        later(observe(model(DONE), **DISK), QUARTER),
+        "sweep",
+        QUARTER,
+    ),
+    "nobody there, swept": (
+        observe(model(SWEPT | {"lastReapWorld": world_hash(())}), **DISK),
+        "",
+        DAY,
+    ),
+    "not bound, so never used": (
+        later(observe(model(DONE), **DISK | {"disk_claim": claim("disk", bound=False)}), timedelta(days=9)),
+        "",
+        None,
+    ),
     "young": (observe(model(DONE), **DISK, users=USERS), "", QUARTER),
     "the first period is over": (later(observe(model(DONE), **DISK, users=USERS), QUARTER), "sweep", QUARTER),
     "nothing changed for a quarter": (
