@@ -113,6 +113,11 @@ CONDITIONS: dict[str, Meaning] = {
     "ScaledToZero": Meaning(
         "InferenceServiceReady, Ready", "No replicas are asked for.", "raise spec.replicas to serve"
     ),
+    "Stopped": Meaning(
+        "InferenceServiceReady, Ready",
+        "KServe has taken the pods away: somebody put its annotation to stop on the InferenceService.",
+        "take the annotation off again: kubectl annotate inferenceservice NAME serving.kserve.io/stop-",
+    ),
     "Terminating": Meaning(
         "InferenceServiceReady", "The InferenceService is being deleted and is made anew afterwards.", _WAIT
     ),

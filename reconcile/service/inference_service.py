@@ -49,6 +49,7 @@ from reconcile.settings import ReconcileSettings
 CACHE_ROOT = "/workspace/cache"
 ANNOTATION_DEPLOYMENT_MODE = "serving.kserve.io/deploymentMode"
 ANNOTATION_AUTOSCALER = "serving.kserve.io/autoscalerClass"
+ANNOTATION_STOP = "serving.kserve.io/stop"  # never ours: a person's, who stops what KServe runs
 _CLUSTER_AUTH = "cluster-auth/"
 
 

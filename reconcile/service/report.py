@@ -28,7 +28,7 @@ from reconcile.conditions import Condition, render_conditions
 from reconcile.references import render_config_reference, render_reference
 from reconcile.service.adapters import RESTART_REQUIRED, AdaptersDecision, describe, reason_of
 from reconcile.service.cache import CacheView
-from reconcile.service.inference_service import replicas_of
+from reconcile.service.inference_service import ANNOTATION_STOP, replicas_of
 from reconcile.service.loading import ON_DISK
 from reconcile.service.manifests import cache_kind
 from reconcile.service.observed import Observed
@@ -150,6 +150,12 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
     if _none_wanted(seen) and serving == 0:
         message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
         return Condition(SERVED, "True", "ScaledToZero", message)
+    if serving == 0 and condition(seen.live, "Stopped").get("status") == "True":
+        message = (
+            f'KServe runs no pods while InferenceService "{name_of(seen.live)}" has annotation {ANNOTATION_STOP}: '
+            "remove it to serve"
+        )
+        return Condition(SERVED, "False", "Stopped", message)
     verdict = condition(seen.live, "Ready")
     note = _rolling(seen, applied)
     crash = _pod_trouble(seen)
@@ -291,7 +297,7 @@ def phase(seen: Observed, valid: Condition, served: Condition, cache: CacheView,
         return "Failed"
     if served.reason == "Gated":
         return "Failed" if cache.failed else "Pending"
-    return "Starting"
+    return "Pending" if served.reason == "Stopped" else "Starting"
 
 
 # -- status ---------------------------------------------------------------------------------------------------------

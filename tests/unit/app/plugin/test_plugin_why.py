@@ -417,6 +417,7 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "broken",
         "ScaledToZero",
     ),
+    "stopped in KServe": (server_says("Stopped", "KServe runs no pods"), "server", "broken", "Stopped"),
     "the gate says nothing known": (server_says("Gated", "something"), "server", "waiting", "Gated"),
     "no image": (server_says("Gated", "ImageUnknown: no image"), "profile", "broken", "ImageUnknown"),
     "the RuntimeConfig cannot be read": (

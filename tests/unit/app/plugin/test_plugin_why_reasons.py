@@ -192,6 +192,7 @@ _OF_OTHERS = {
     "SourcesWithoutAimId": "NoModelSources",
     "TooManyModelSources": "ModelSourcesAmbiguous",
     "S3SecretMissing": "SourceCredentialsUnreadable",
+    "S3EndpointCredentials": "",
     "S3SecretUnused": "",
     "S3TlsContradiction": "SourceTlsFailed",
     "SizeUnusable": "ClaimProvisioningFailed",

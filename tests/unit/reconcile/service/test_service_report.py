@@ -67,6 +67,7 @@ UNSCHEDULABLE = {
 }
 LEAVING = CRASHING | {"metadata": CRASHING["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 
+STOPPED = {"conditions": [{"type": "Stopped", "status": "True"}]}
 TRUE = ("True", "InferenceServiceReady", "Running")
 CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
     "nothing is there yet, this pass makes it": (observe({"spec": {}}), ("False", "Starting", "Starting")),
@@ -105,6 +106,14 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
     "no replicas are wanted": (
         with_verdict(replace(running({"replicas": 0}), deployment=deployment(0, 0)), "True"),
         ("True", "ScaledToZero", "Running"),
+    ),
+    "somebody stopped it": (
+        replace(running(), isvc={**mapping(running().isvc), "status": STOPPED}),
+        ("False", "Stopped", "Pending"),
+    ),
+    "its pods are on their way out": (
+        replace(running(), deployment=deployment(1), isvc={**mapping(running().isvc), "status": STOPPED}),
+        ("False", "Starting", "Degraded"),
     ),
     "a crash loop at the first start": (
         with_verdict(replace(running(), deployment=deployment(0), predictor_pods=(CRASHING,)), "False"),
