@@ -139,7 +139,11 @@ class Settings(BaseSettings):
     reconciler: bool = _setting(
         True, "Run the controllers. Off beside another operator for the same kinds.", group="What runs"
     )
-    controllers: Words = _setting(("*",), 'Controllers to run, by name; "*" means all.', group="What runs")
+    controllers: Words = _setting(
+        ("*",),
+        'Controllers to run, by name; "*" means all. Processes that run different ones need leases of different names.',
+        group="What runs",
+    )
     namespaces: Namespaces = _setting(
         (), "Namespaces to look at; none means all. With it no cluster-wide rights are needed.", group="What runs"
     )
