@@ -155,12 +155,14 @@ def _refusing_pod(
     staged = now
     if text(entry, "state") in ON_DISK:
         staged = parse_timestamp(entry.get("lastObserved")) or now
+    if text(entry, "state") == "LoadRejected":  # some pod had all its time: since the adapter was there, all had it
+        staged -= patience
     waits: list[timedelta] = []
     for pod in sorted(pods, key=lambda pod: pod.name):
         if pod.listed is None or path in pod.listed:
             continue
         due = max(staged, pod.ready_since or staged) + patience
-        if due <= now or entry.get("state") == "LoadRejected":
+        if due <= now:
             return pod.name, None
         waits.append(due - now)
     return None, min(waits, default=None)

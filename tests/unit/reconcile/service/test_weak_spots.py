@@ -210,6 +210,27 @@ def test_weak_spot_10_what_the_server_skips_is_not_called_loaded() -> None:
     assert "pod-9" in conditions["Adapters"]["message"]
 
 
+def test_a_replica_that_comes_later_is_not_blamed_before_it_had_its_time() -> None:
+    """A newcomer is named when its own time is over, whatever it is called, and though another pod was named before."""
+    life = served("dynamic", "a")
+    seen = life.cluster.observe_service(life.chat)
+    old = ServerPod("pod-9", seen.now, frozenset({"base"}))
+    life.store.store_status(AIM_SERVICE, life.chat, decide(replace(seen, pods=(old,))).status)
+    later = replace(life.cluster.observe_service(life.chat), now=seen.now + timedelta(seconds=91))
+    life.store.store_status(AIM_SERVICE, life.chat, decide(replace(later, pods=(old,))).status)
+    rejected = replace(life.cluster.observe_service(life.chat), now=later.now + timedelta(seconds=1))
+    young = ServerPod("pod-1", rejected.now, frozenset({"base"}))
+
+    def entry_of(pods: tuple[ServerPod, ...], after: int = 0) -> dict[str, Any]:
+        decision = decide(replace(rejected, pods=pods, now=rejected.now + timedelta(seconds=after)))
+        found: dict[str, Any] = decision.status["adapters"][0]
+        return found
+
+    assert "pod pod-9 is ready" in entry_of((old, young))["lastError"]
+    assert entry_of((young,))["state"] == "Downloaded"
+    assert "pod pod-1 is ready" in entry_of((old, young), after=91)["lastError"]
+
+
 HOSTILE_ENV = [
     {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     {"name": "AIMA_DISK", "value": "/elsewhere"},
