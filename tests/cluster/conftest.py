@@ -145,24 +145,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
+def new_namespaces(cluster: Cluster, *tests: str) -> Iterator[tuple[str, ...]]:
+    """Namespaces, one for each name of a test, with copies of the sources' Secrets; deleted, not waited for."""
+    names = tuple(f"t-{os.getpid() % 100000}-{abs(hash(test)) % 10**6}-{time.monotonic_ns() % 1000}" for test in tests)
+    secrets = {name: cluster.get("secret", name) for name in cluster.info["secrets"]}
+    wanted: list[dict[str, Any]] = []
+    for namespace in names:
+        wanted.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        for name, found in secrets.items():
+            assert found is not None
+            metadata = {"name": name, "namespace": namespace}
+            wanted.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": found["data"]})
+    cluster.apply(*wanted)
+    yield names
+    cluster.kubectl("delete", "namespace", *names, "--wait=false", check=False)
+
+
+@contextlib.contextmanager
 def new_namespace(cluster: Cluster, test: str) -> Iterator[str]:
-    """A namespace with copies of the sources' Secrets; deleted afterwards, not waited for."""
-    name = f"t-{os.getpid() % 100000}-{abs(hash(test)) % 10**6}-{time.monotonic_ns() % 1000}"
-    copies = []
-    for secret in cluster.info["secrets"]:
-        found = cluster.get("secret", secret)
-        assert found is not None
-        copies.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": secret, "namespace": name},
-                "data": found["data"],
-            }
-        )
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, *copies)
-    yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false", check=False)
+    """One such namespace."""
+    with new_namespaces(cluster, test) as (name,):
+        yield name
 
 
 @pytest.fixture

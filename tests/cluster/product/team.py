@@ -23,6 +23,10 @@ TINY = BASES["acme/tiny-llama"]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "adapters"
 ON_DISK = ("Downloaded", "Loaded")
 IMAGE = "aim-dev/model-server:0.13.0"
+PIPELINES = ("profile", "template")
+# the stand-in looks at its folder each second, not each fifth (the least that the product may tell a server): it is the
+# product that the tests wait for
+_WATCHFUL = {"name": "AIM_STAND_IN_REFRESH_SECONDS", "value": "1"}
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Team:
 
     def service(self, name: str, adapters: list[str] | None = None, *, mode: str = "dynamic", **spec: Any) -> Json:
         """An AIMService of the team's pipeline."""
-        body: Json = {"adapterMode": mode} | spec
+        body: Json = {"adapterMode": mode, **spec, "env": [*spec.get("env", ()), _WATCHFUL]}
         if adapters:
             body["adapters"] = [{"name": adapter, "kind": "AIMArtifact"} for adapter in adapters]
         if self.pipeline == "profile":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import ON_DISK, Team
 
 
+@on_both_pipelines
 def test_weak_spot_01_a_set_that_returns_really_prunes(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -18,6 +20,7 @@ def test_weak_spot_01_a_set_that_returns_really_prunes(team: Team) -> None:
     team.until("b to be unloaded", lambda: "b" not in team.models("svc"))
 
 
+@on_both_pipelines
 def test_weak_spot_02_removed_and_added_again_is_staged_again(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -29,6 +32,7 @@ def test_weak_spot_02_removed_and_added_again_is_staged_again(team: Team) -> Non
     assert (team.subtree("svc") / "a" / "adapter_config.json").exists()
 
 
+@on_both_pipelines
 def test_weak_spot_04_long_names_with_a_common_prefix_do_not_collide(team: Team) -> None:
     first, second = "x" * 60 + "-one", "x" * 60 + "-two"
     uri = team.put("a"), team.put("b")
@@ -38,6 +42,7 @@ def test_weak_spot_04_long_names_with_a_common_prefix_do_not_collide(team: Team)
     assert team.staged("svc") == {first, second}
 
 
+@on_both_pipelines
 def test_weak_spot_06_an_artifact_recreated_with_another_source_is_staged_again(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a", rank=4)), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -53,6 +58,7 @@ def test_weak_spot_06_an_artifact_recreated_with_another_source_is_staged_again(
     assert team.entry("svc", "a")["rank"] == 8
 
 
+@on_both_pipelines
 def test_weak_spot_07_one_bad_adapter_harms_no_other(team: Team) -> None:
     team.apply(team.adapter("bad", team.put_fixture("damaged-weights-truncated"), rank=16))
     team.apply(team.adapter("good", team.put("good")), team.service("svc", ["bad", "good"]))
@@ -67,6 +73,7 @@ def test_weak_spot_07_one_bad_adapter_harms_no_other(team: Team) -> None:
     assert before[0] in {pod["metadata"]["uid"] for pod in team.pods("svc")}
 
 
+@on_both_pipelines
 def test_weak_spot_08_an_existing_cache_gets_its_disk(team: Team) -> None:
     team.apply(team.service("plain", mode="static"))
     team.until_running("plain")
@@ -78,6 +85,7 @@ def test_weak_spot_08_an_existing_cache_gets_its_disk(team: Team) -> None:
     assert team.running("plain") == plain
 
 
+@on_both_pipelines
 def test_weak_spot_10_the_status_says_what_the_server_loaded(team: Team) -> None:
     """L31, L24: listed by the server, not just on the disk; a server that refuses is told."""
     team.apply(team.adapter("odd", team.put_fixture("qwen2-bias-lora-only"), compatibleWith=["acme/tiny-llama"]))
@@ -92,6 +100,7 @@ def test_weak_spot_11_an_artifacts_env_cannot_redirect_the_writer(team: Team) ->
         assert "spec.env[0].name" in said, said
 
 
+@on_both_pipelines
 def test_weak_spot_12_no_secret_is_seen_outside_its_secret(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a", where="s3")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -108,6 +117,7 @@ def test_weak_spot_12_no_secret_is_seen_outside_its_secret(team: Team) -> None:
         assert secret not in said
 
 
+@on_both_pipelines
 def test_a_lost_status_is_rebuilt_without_a_download(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -122,6 +132,7 @@ def test_a_lost_status_is_rebuilt_without_a_download(team: Team) -> None:
     assert len([r for r in team.requests("hub") if f"{team.namespace}/a" in r["path"]]) == asked
 
 
+@on_both_pipelines
 def test_the_sweep_reclaims_what_a_deleted_service_left(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]), team.service("stays", ["a"]))
     team.until_loaded("svc", "a")
@@ -133,6 +144,7 @@ def test_the_sweep_reclaims_what_a_deleted_service_left(team: Team) -> None:
     assert "a" in team.models("stays")
 
 
+@on_both_pipelines
 def test_failed_staging_is_retried_at_once_when_asked(team: Team) -> None:
     team.apply(team.adapter("late"), team.service("svc", ["late"]))
     team.until_failed("svc", "late", "SourceRepositoryNotFound")
@@ -141,6 +153,7 @@ def test_failed_staging_is_retried_at_once_when_asked(team: Team) -> None:
     team.until_loaded("svc", "late")
 
 
+@on_both_pipelines
 def test_changed_content_is_fetched_when_asked_and_never_mixed(team: Team) -> None:
     """L03: another content under a known name goes out of the server before the new one comes in."""
     team.apply(team.adapter("a", team.put("a", rank=4)), team.service("svc", ["a"]))

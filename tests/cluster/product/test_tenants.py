@@ -3,57 +3,52 @@
 from __future__ import annotations
 
 import base64
-import os
-import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.conftest import Cluster
-from tests.cluster.product.team import Json, Team
+from tests.cluster.conftest import Cluster, new_namespaces
+from tests.cluster.product.both import on_both_pipelines
+from tests.cluster.product.team import PIPELINES, Json, Team
+
+
+class Tenants(NamedTuple):
+    """The tenant that attacks and the other one, each with a service that runs."""
+
+    team: Team
+    victim: Team
 
 
 @pytest.fixture(scope="module")
-def tenants(cluster: Cluster) -> Iterator[tuple[Team, Team]]:
-    """Two tenants, each with the sources' Secrets and a service that runs; the second has a Secret of its own."""
-    stamp = f"{os.getpid() % 100000}-{time.monotonic_ns() % 100000}"
-    teams = Team(cluster, f"tenant-a-{stamp}"), Team(cluster, f"tenant-b-{stamp}")
-    for team in teams:
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.namespace}})
-        for name in cluster.info["secrets"]:
-            copy = {**(cluster.get("secret", name) or {}), "metadata": {"name": name, "namespace": team.namespace}}
-            cluster.apply(copy)
-        team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
-    own = {"name": "only-here", "namespace": teams[1].namespace}
-    value = {"token": "hf_of_the_other_tenant"}
-    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": own, "stringData": value})
-    for team in teams:
-        team.until_loaded("svc", "a")
-    yield teams
-    for team in teams:
-        cluster.kubectl("delete", "namespace", team.namespace, "--wait=false", check=False)
-
-
-@pytest.fixture
-def team(tenants: tuple[Team, Team]) -> Team:
-    """The tenant that attacks."""
-    return tenants[0]
-
-
-@pytest.fixture
-def victim(tenants: tuple[Team, Team]) -> Team:
-    """The other one."""
-    return tenants[1]
+def teams(cluster: Cluster) -> Iterator[dict[str, Tenants]]:
+    """Two tenants on each pipeline; the second has a Secret of its own."""
+    names = [f"{pipeline} {who}" for pipeline in PIPELINES for who in ("attacks", "suffers")]
+    with new_namespaces(cluster, *names) as namespaces:
+        made = [Team(cluster, name, said.split()[0]) for name, said in zip(namespaces, names, strict=True)]
+        for team in made:
+            needed = team.model_and_template() if team.pipeline == "template" else []
+            team.apply(*needed, team.adapter("a", team.put("a")), team.service("svc", ["a"]))
+        tenants = {pipeline: Tenants(*made[at : at + 2]) for pipeline, at in zip(PIPELINES, (0, 2), strict=True)}
+        for _, victim in tenants.values():
+            own = {"name": "only-here", "namespace": victim.namespace}
+            value = {"token": "hf_of_the_other_tenant"}
+            cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": own, "stringData": value})
+        for team in made:
+            team.until_loaded("svc", "a")
+        yield tenants
 
 
 def told(team: Team) -> str:
     """All that somebody without rights on Secrets can read of a namespace."""
-    kinds = "aimservices,aimartifacts,inferenceservices,jobs,pods,configmaps,events,aimprofilecaches"
+    kinds = "aimservices,aimartifacts,inferenceservices,jobs,pods,configmaps,events,aimprofilecaches,aimtemplatecaches"
     return team.cluster.kubectl("get", kinds, "-n", team.namespace, "-o", "yaml").stdout
 
 
-def test_secret_a_source_brings_no_credential_into_a_status(team: Team) -> None:
+@on_both_pipelines
+def test_secret_a_source_brings_no_credential_into_a_status(tenants: Tenants) -> None:
     """A kubelet replaces `$(NAME)` in the arguments of a container."""
+    team = tenants.team
     uri = f"hf://{team.namespace}/a/$(AWS_SECRET_ACCESS_KEY)"
     team.apply(team.adapter("leak", uri), team.service("svc", ["a", "leak"]))
     entry = team.until_failed("svc", "leak", "SourcePrefixEmpty")
@@ -62,7 +57,9 @@ def test_secret_a_source_brings_no_credential_into_a_status(team: Team) -> None:
     assert base64.b64decode(secret).decode() not in told(team)
 
 
-def test_secret_one_of_another_namespace_is_given_to_nobody(team: Team, victim: Team) -> None:
+@on_both_pipelines
+def test_secret_one_of_another_namespace_is_given_to_nobody(tenants: Tenants) -> None:
+    team, victim = tenants
     reference: Json = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}
     team.apply(team.adapter("b", team.put("b"), env=[reference]), team.service("svc", ["a", "b"]))
     team.until("the Job to wait for a Secret that is not there", lambda: 'secret "only-here" not found' in told(team))
@@ -73,8 +70,10 @@ def test_secret_one_of_another_namespace_is_given_to_nobody(team: Team, victim: 
     assert "hf_of_the_other_tenant" not in told(team)
 
 
-def test_path_a_forged_directory_touches_no_other_disk(team: Team, victim: Team) -> None:
+@on_both_pipelines
+def test_path_a_forged_directory_touches_no_other_disk(tenants: Tenants) -> None:
     """Somebody who may write the status of artifacts says where an adapter shall lie, and which claim is its disk."""
+    team, victim = tenants
     files = {path: path.stat().st_mtime_ns for path in victim.subtree("svc").rglob("*")}
     assert files
     theirs = victim.status("svc")["adapterDiskPersistentVolumeClaim"]
@@ -104,8 +103,10 @@ def test_path_a_forged_directory_touches_no_other_disk(team: Team, victim: Team)
     assert victim.models("svc") >= {"a"}
 
 
-def test_level_of_a_model_server_is_baseline(team: Team) -> None:
+@on_both_pipelines
+def test_level_of_a_model_server_is_baseline(tenants: Tenants) -> None:
     """What SECURITY.md says, by the API server's own admission of pods. The chart's tests have the restricted level."""
+    team = tenants.team
     (pod,) = team.pods("svc")
     baseline, restricted = _admitted(team, pod["spec"], "baseline"), _admitted(team, pod["spec"], "restricted")
     assert "violates" not in baseline

@@ -1,0 +1,79 @@
+"""Several replicas of one server: an adapter is Loaded when all of them list it, and the status counts them."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+from tests.cluster.product.both import on_both_pipelines
+from tests.cluster.product.team import Json, Team
+
+
+def _ask(pod: Json, path: str, body: dict[str, str] | None = None) -> str:
+    """Ask one replica, past the Service."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{pod['status']['podIP']}:8000{path}", data)
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+Counted = tuple[str, int | None, int | None]
+
+
+def _counted(status: Json, adapter: str) -> Counted:
+    """State, and n of m."""
+    entry: Json = next((e for e in status.get("adapters") or [] if e["name"] == adapter), {})
+    return entry.get("state", ""), entry.get("loadedReplicas"), (status.get("runtime") or {}).get("currentReplicas")
+
+
+def _until_counted(team: Team, adapter: str, *wanted: Counted) -> None:
+    """Wait for a state and a count; all along, Loaded is said of all replicas or not at all."""
+    seen: list[Counted] = []
+
+    def counted() -> bool:
+        seen.append(_counted(team.status("svc"), adapter))
+        return seen[-1] in wanted
+
+    team.until(f"{adapter} to be one of {wanted}", counted)
+    for state, loaded, replicas in seen:
+        assert state != "Loaded" or loaded == replicas, seen
+        assert loaded is None or replicas is None or loaded <= replicas, seen
+
+
+@on_both_pipelines
+def test_an_adapter_is_loaded_when_every_replica_lists_it(team: Team) -> None:
+    """Contract, section 8: a pod that does not list it is named when three refresh intervals are over, none before."""
+    team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
+    team.apply(team.service("svc", ["a"], replicas=2))
+    _until_counted(team, "a", ("Loaded", 2, 2))
+    team.until_running("svc")
+    forgetful = team.pods("svc")[0]
+    name = forgetful["metadata"]["name"]
+
+    # one server forgets an adapter, just when another adapter and a third replica come
+    _ask(forgetful, "/v1/unload_lora_adapter", {"lora_name": "a"})
+    team.apply(team.service("svc", ["a", "b"], replicas=3))
+    _until_counted(team, "a", ("Downloaded", 1, 2), ("Downloaded", 2, 3))
+    assert "lastError" not in team.entry("svc", "a")
+    _until_counted(team, "b", ("Loaded", 3, 3))
+    _until_counted(team, "a", ("LoadRejected", 2, 3))
+    entry, adapters = team.entry("svc", "a"), team.condition("svc", "Adapters")
+    assert entry["lastError"].startswith("AdapterNotListed: ")
+    for word in (f"pod {name} ", f"kubectl logs -n {team.namespace} {name}", "0.13"):
+        assert word in entry["lastError"]
+    assert (adapters["status"], adapters["reason"]) == ("True", "AdaptersStaged")
+    assert name in adapters["message"]
+    assert team.status("svc")["status"] == "Degraded"
+    assert team.condition("svc", "Ready")["status"] == "True"
+    assert team.status("svc")["adapterSummary"] == "2/2"  # it counts as Downloaded
+
+    # the pod is replaced: its successor is asked, and not blamed before it had its time
+    team.cluster.kubectl("delete", "pod", name, "-n", team.namespace, "--wait=false")
+    _until_counted(team, "a", ("Loaded", 3, 3))
+    team.until_running("svc")
+    assert "lastError" not in team.entry("svc", "a")
+    team.cluster.kubectl("scale", "aimsvc/svc", "--replicas=1", "-n", team.namespace)
+    for adapter in ("a", "b"):
+        _until_counted(team, adapter, ("Loaded", 1, 1))
+    told = [e for e in team.cluster.items("events", team.namespace) if e["reason"] == "AdapterLoadRejected"]
+    assert [(e["type"], e.get("count") or 1) for e in told] == [("Warning", 1)]
