@@ -28,7 +28,6 @@ class CommandInfo:
     arguments: tuple[tuple[str, str], ...]  # name, help
     options: tuple[tuple[str, str], ...]  # spellings, help
     flags: frozenset[str]  # every spelling that is accepted, hidden ones too
-    flags_with_value: frozenset[str]
     is_group: bool
 
 
@@ -42,7 +41,6 @@ def _walk(command: Any, context: Any, path: str) -> Iterator[CommandInfo]:
     parameters = list(command.params)
     options = [each for each in parameters if each.param_type_name == "option"]
     spelt = [spelling for each in options for spelling in (*each.opts, *each.secondary_opts)]
-    valued = [spelling for each in options if not each.is_flag for spelling in each.opts]
     yield CommandInfo(
         path=path,
         usage=" ".join(command.get_usage(context).removeprefix("Usage:").split()),
@@ -50,7 +48,6 @@ def _walk(command: Any, context: Any, path: str) -> Iterator[CommandInfo]:
         arguments=tuple(_records(parameters, context, "argument")),
         options=tuple(_records(parameters, context, "option")),
         flags=frozenset([*spelt, "--help"]),
-        flags_with_value=frozenset(valued),
         is_group=hasattr(command, "list_commands"),
     )
     if hasattr(command, "list_commands"):

@@ -34,7 +34,7 @@ from api.view import (
 )
 from console.words import LONGEST_NAME, harmless, parse_time
 from rules.rank import CeilingDecision
-from rules.service import see_service
+from rules.seen import see_service
 from rules.world import World
 
 Key = tuple[str, str]  # (namespace, name)
@@ -88,7 +88,6 @@ class AdapterView:
     declared: int | None
     size: int | None  # bytes
     percentage: int | None
-    downloaded: int | None
     total: int | None
     loaded: int | None  # replicas
     error: str
@@ -313,7 +312,6 @@ def _adapter(service: Json, world: World, name: str, entry: Json, *, leaving: bo
         declared=declared_rank(artifact) if artifact is not None else None,
         size=integer(entry, "sizeBytes"),
         percentage=_percent(integer(progress, "percentage")),
-        downloaded=integer(progress, "downloadedBytes"),
         total=integer(progress, "totalBytes") or None,
         loaded=integer(entry, "loadedReplicas"),
         error=harmless(entry.get("lastError") or ""),

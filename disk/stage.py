@@ -203,7 +203,7 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | Non
             if _lies_there(layout, spec, entry):
                 reason, text = "AdapterStaged", "the same content was live already"
                 done = _as_old_as_before(layout, spec, done)
-            elif _must_wait(stager, entry):
+            elif _must_wait(stager):
                 old = _hold_back(fs, layout, spec, done)
                 reason, text = "AdapterHeldForUnload", "changed content waits until no server lists the old one"
             else:
@@ -260,7 +260,7 @@ def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
     return done.model_copy(update={"staged_at": before.staged_at})
 
 
-def _must_wait(stager: Stager, entry: Entry) -> bool:
+def _must_wait(stager: Stager) -> bool:
     """Whether other content is live, or was moved away for this to wait."""
     spec, layout = stager.spec, stager.layout
     if not spec.hold_changed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.errors import Cause, FieldError
-from api.kinds import Kind
+from api.kinds import AIM_SERVICE, Kind
 from api.names import FEATURE_ADAPTERS
 from api.view import (
     AdapterRef,
@@ -253,3 +253,8 @@ def required(path: str, reason: str, detail: str, hint: str = "", rests_on: tupl
 def forbidden(path: str, reason: str, detail: str, hint: str = "") -> Finding:
     """A finding about something that must not be there."""
     return Finding(FieldError(path, reason, Cause.FORBIDDEN, detail, None, hint))
+
+
+def see_service(service: Json, world: World, *, context: Context = DEFAULT_CONTEXT) -> ServiceSeen:
+    """Return everything that follows from a service and the world: references, base, ceiling, findings (lazily)."""
+    return ServiceSeen(AIM_SERVICE, service, None, world, context=context)

@@ -32,8 +32,7 @@ from reconcile.errors import Forbidden, NotFound
 from reconcile.objects import label_value
 from reconcile.service.manifests import cache_kind
 from rules.resolve import Resolved, resolve_runtime_config
-from rules.seen import ServiceSeen
-from rules.service import see_service
+from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_stored
 from rules.world import World
 

@@ -68,7 +68,7 @@ from reconcile.service.decide import decide as decide_service
 from reconcile.service.manifests import cache_kind
 from reconcile.settings import ReconcileSettings
 from rules.resolve import resolve_runtime_config
-from rules.service import see_service
+from rules.seen import see_service
 from rules.validate import judge_stored
 from rules.world import SnapshotWorld
 

@@ -12,8 +12,7 @@ from api.kinds import AIM_SERVICE
 from api.names import LABEL_ROLE, inference_service_name
 from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
 from reconcile.jobs import JobState, read_job
-from rules.seen import ServiceSeen
-from rules.service import see_service
+from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_stored
 from rules.world import SnapshotWorld, World
 

@@ -263,12 +263,6 @@ class Root:
             node = child
         return bool(node.host)
 
-    def reserve(self, target: str) -> list[str]:
-        """Plan the place where a volume will be mounted and return its canonical components."""
-        parts = self.canonical(target)
-        self.node_at(parts)
-        return parts
-
     # -- carrying it out -------------------------------------------------------------------------------------------
 
     def build(self, places: list[tuple[list[str], bool]], *, read_only: bool) -> None:

@@ -71,10 +71,6 @@ class Attempts:
                 return self._decide(False)
         return False
 
-    def restart(self) -> None:
-        """Forget the failures: their consequence was drawn."""
-        self._failures = 0
-
     def _decide(self, verdict: bool) -> bool:
         changed, self.verdict = self.verdict != verdict, verdict
         return changed

@@ -418,7 +418,7 @@ class _Pass:
                 self._drop(job)  # recorded before
             elif job.finished:
                 self._drop(job)
-                return self._recorded(entry, artifact, job)
+                return self._recorded(entry, job)
             else:
                 return self._running(entry, job)
         if not self.seen.synced or self._other_writer(entry):
@@ -511,7 +511,7 @@ class _Pass:
             self.calm.add(entry["name"])
         return _without(entry, "lastError") | started | {"state": "Pending"}
 
-    def _recorded(self, entry: dict[str, Any], artifact: Json, job: JobState) -> dict[str, Any]:
+    def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
         """Write down how an attempt ended (contract, section 6.3); its Job goes in the same pass."""
         entry = _without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
         result = job.result

@@ -63,8 +63,7 @@ from reconcile.service.live import PORT, mounted_by, server_started
 from reconcile.service.loading import ServerPod
 from reconcile.service.plan import Plan, make_plan
 from reconcile.shell import Again, ApplyRefusedError
-from rules.seen import ServiceSeen
-from rules.service import see_service
+from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_seen
 
 _CALM_INTERVAL = 30.0  # seconds between two looks at a server of which nothing new is expected

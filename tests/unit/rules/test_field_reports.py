@@ -9,10 +9,10 @@ import pytest
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE, Kind
 from rules.examples import manifest, merge, surroundings
 from rules.relations import MOST_SERVICES_JUDGED
-from rules.service import config_errors, validate_service
-from rules.validate import validate
+from rules.validate import judge_stored, validate
 from rules.verdict import Verdict
 from rules.world import SnapshotWorld
+from tests.unit.rules.judging import validate_service
 
 
 def service(**spec: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_w30_the_reconciler_says_what_the_webhook_would_have_said() -> None:
     """W30: failurePolicy Ignore → silently unvalidated."""
     bad = service(adapterMode="dynamic", adapters=refs("medical"))
     world = surroundings([artifact("medical", rank=64)])
-    assert config_errors(bad, world) == validate_service(bad, None, world).errors
+    assert judge_stored(AIM_SERVICE, bad, world).errors == validate_service(bad, None, world).errors
 
 
 def test_l05_l19_an_adapter_of_another_base_is_refused_with_both_names() -> None:
@@ -441,7 +441,7 @@ def test_a_service_written_as_v1alpha1_can_be_edited_through_v1alpha2() -> None:
     old = service(profile=None, model={"name": "qwen3-8b"}, adapterMode="dynamic", adapters=refs("medical"))
     new = merge(old, {"spec": {"adapters": refs("medical", "legal")}})
     assert validate_service(new, old, surroundings(), request_version="v1alpha2").allowed
-    assert config_errors(new, surroundings()) == []
+    assert judge_stored(AIM_SERVICE, new, surroundings()).errors == []
 
 
 def test_nothing_unimplemented_is_judged_beside_another_operator() -> None:

@@ -15,10 +15,10 @@ from api.view import name_of
 from rules.examples import kinds, manifest, merge, surroundings
 from rules.rank import decide_ceiling, round_up
 from rules.resolve import resolve_runtime_config
-from rules.seen import Context
-from rules.service import config_errors, see_service, validate_service
-from rules.validate import validate
+from rules.seen import Context, see_service
+from rules.validate import judge_stored, validate
 from rules.world import SnapshotWorld
+from tests.unit.rules.judging import validate_service
 
 from .strategies import artifacts, json_values, services, world_objects, worlds
 
@@ -126,7 +126,7 @@ def test_w30_admission_and_reconciler_agree(service: Any, world: SnapshotWorld) 
     if (spec.get("runtimeConfigName") or "default") != "default":
         return  # a missing named RuntimeConfig is the one thing that only the reconciler holds against a service
     admitted = validate_service(service, None, world, request_version="v1alpha1").allowed
-    assert admitted == (config_errors(service, world) == [])
+    assert admitted == (judge_stored(AIM_SERVICE, service, world).errors == [])
 
 
 @given(services, worlds)

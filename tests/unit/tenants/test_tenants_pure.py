@@ -52,7 +52,7 @@ from rules.environment import PREDICTOR_ENV
 from rules.examples import NAMESPACE, manifest, scene
 from rules.registry import Example, Rule, all_rules
 from rules.resolve import Missing, lookup, resolve_runtime_config
-from rules.service import see_service
+from rules.seen import see_service
 from rules.validate import judge_stored, validate
 from rules.world import KIND_BY_NAME, SnapshotWorld
 from tests.unit.reconcile.engine.fake_api import FakeApi, serve

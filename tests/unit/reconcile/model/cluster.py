@@ -42,7 +42,7 @@ from reconcile.service.live import live_wiring
 from reconcile.settings import ReconcileSettings
 from rules.examples import NAMESPACE
 from rules.resolve import resolve_runtime_config
-from rules.service import see_service
+from rules.seen import see_service
 from rules.validate import judge_stored
 from tests.unit.reconcile.model.machinery import Machinery
 from tests.unit.reconcile.model.store import Store

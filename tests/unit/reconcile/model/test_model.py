@@ -26,7 +26,7 @@ from api.view import Json, adapter_path, adapter_refs, items, name_of, paused, s
 from reconcile.service.live import live_wiring
 from reconcile.service.loading import ON_DISK
 from rules.examples import NAMESPACE
-from rules.service import see_service
+from rules.seen import see_service
 from tests.unit.reconcile.model.walk import Walk
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"

@@ -10,7 +10,7 @@ from reconcile.decision import Decision
 from reconcile.service.decide import Observed
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest, surroundings
-from rules.service import see_service
+from rules.seen import see_service
 from rules.validate import judge_stored
 from tests.unit.reconcile.model.life import START
 

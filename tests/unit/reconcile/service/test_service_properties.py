@@ -18,7 +18,7 @@ from reconcile.service.decide import Observed, decide
 from reconcile.service.loading import ServerPod
 from reconcile.settings import ReconcileSettings
 from rules.examples import surroundings
-from rules.service import see_service
+from rules.seen import see_service
 from rules.validate import judge_stored
 from tests.unit.reconcile.model.life import START
 from tests.unit.reconcile.service.scene import BASE, CLAIM, KEY, STAGED, SYNCED, observe, rendered

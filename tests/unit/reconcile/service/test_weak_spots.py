@@ -13,9 +13,10 @@ from api.view import name_of
 from reconcile.service.decide import decide
 from reconcile.service.loading import ServerPod
 from rules.examples import manifest, surroundings
-from rules.service import see_service, validate_service
+from rules.seen import see_service
 from rules.world import SnapshotWorld
 from tests.unit.reconcile.model.life import Life
+from tests.unit.rules.judging import validate_service
 
 
 def served(mode: str = "dynamic", *adapters: str, **spec: Any) -> Life:
