@@ -266,54 +266,56 @@ def _base(seen: Snapshot) -> Link:
 def _disk(seen: Snapshot) -> Link:
     if not uses_adapters(seen.service):
         return Link("disk", "ok", "no adapters: not needed")
-    base, claim = seen.base, seen.disk_claim_name
+    claim = seen.disk_claim_name
     if not claim:
-        asked = dig(base, "spec", "adapterDisk") is not None or any(
-            dig(cache, "spec", "requiresAdapterDisk") is True for cache in seen.caches
-        )
-        says = f'base "{name_of(base)}" has no adapter disk yet'
-        if not asked:
-            says += ", and neither its spec nor a cache asks for one"
-        return broken(
-            "disk",
-            "ParentLacksAdapterDisk",
-            says,
-            state="waiting" if asked else "broken",
-            look=f"kubectl describe aimartifact -n {seen.namespace} {name_of(base)}",
-        )
-    ready = condition(base, "AdapterDiskReady")
-    look = look_claim(seen, "adapterPersistentVolumeClaim")
+        return _no_disk(seen)
+    ready = condition(seen.base, "AdapterDiskReady")
     if ready.get("reason") in _CLAIM_TROUBLE:
+        look = look_claim(seen, "adapterPersistentVolumeClaim")
         return broken("disk", str(ready["reason"]), f"adapter disk: {ready.get('message')}", look=look)
     found = seen.claims.get(claim)
-    if found is None:
-        if "PersistentVolumeClaim" in seen.unreadable:
-            return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
-        return broken(
-            "disk",
-            "DiskNotBound",
-            f'the adapter disk\'s claim "{claim}" does not exist',
-            "the controller makes it again; look at its log if it stays away",
-        )
+    if found is not None:
+        return _disk_claim(seen, claim, found)
+    if "PersistentVolumeClaim" in seen.unreadable:
+        return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
+    return broken(
+        "disk",
+        "DiskNotBound",
+        f'the adapter disk\'s claim "{claim}" does not exist',
+        "the controller makes it again; look at its log if it stays away",
+    )
+
+
+def _no_disk(seen: Snapshot) -> Link:
+    """The base has no adapter disk: it is being made, or nobody asks for one."""
+    base = seen.base
+    asked = dig(base, "spec", "adapterDisk") is not None or any(
+        dig(cache, "spec", "requiresAdapterDisk") is True for cache in seen.caches
+    )
+    says = f'base "{name_of(base)}" has no adapter disk yet'
+    if not asked:
+        says += ", and neither its spec nor a cache asks for one"
+    return broken(
+        "disk",
+        "ParentLacksAdapterDisk",
+        says,
+        state="waiting" if asked else "broken",
+        look=f"kubectl describe aimartifact -n {seen.namespace} {name_of(base)}",
+    )
+
+
+def _disk_claim(seen: Snapshot, claim: str, found: Json) -> Link:
+    """The claim is there: whether pods can mount it."""
+    look = look_claim(seen, "adapterPersistentVolumeClaim")
+    whose = f'the adapter disk\'s claim "{claim}"'
     if terminating(found):
-        return broken(
-            "disk",
-            "ClaimTerminating",
-            f'the adapter disk\'s claim "{claim}" is being deleted',
-            look=look,
-        )
+        return broken("disk", "ClaimTerminating", f"{whose} is being deleted", look=look)
     phase = text(found, "status", "phase") or "Pending"
     if phase == "Lost":
-        return broken(
-            "disk",
-            "DiskNotBound",
-            f'the adapter disk\'s claim "{claim}" has lost its volume',
-            "delete the claim: a new disk is made and staged again",
-            look,
-        )
+        fix = "delete the claim: a new disk is made and staged again"
+        return broken("disk", "DiskNotBound", f"{whose} has lost its volume", fix, look)
     if phase == "Pending" and not text(seen.service, "status", "adapterDiskPersistentVolumeClaimUid"):
-        says = f'the adapter disk\'s claim "{claim}" is not bound yet'
-        return broken("disk", "ClaimPending", says, look=look, state="waiting")
+        return broken("disk", "ClaimPending", f"{whose} is not bound yet", look=look, state="waiting")
     capacity = (
         text(found, "status", "capacity", "storage") or text(found, "spec", "resources", "requests", "storage") or ""
     )
