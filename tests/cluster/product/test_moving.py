@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.base_models import write_base_model
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import TINY, Team
 
 Json = dict[str, Any]
@@ -57,10 +58,13 @@ def serve_as_another(team: Team) -> None:
     """Replace our InferenceService by one as another operator would write it, and forget what we said."""
     ours = team.isvc("svc")
     annotate(team, "aimservice", "svc", f"{PAUSED}=true")
-    (profile,) = (v["configMap"]["name"] for v in ours["spec"]["predictor"]["volumes"] if "configMap" in v)
-    text = json.dumps(ours["spec"]).replace(profile, "their-profile")
-    copy = team.get("configmap", profile)["data"]
-    team.apply({"apiVersion": "v1", "kind": "ConfigMap", "data": copy, "metadata": named(team, "their-profile")})
+    text = json.dumps(ours["spec"])
+    projected = [v["configMap"]["name"] for v in ours["spec"]["predictor"]["volumes"] if "configMap" in v]
+    assert len(projected) == (team.pipeline == "profile")
+    for name in projected:
+        text = text.replace(name, "their-profile")
+        copy = team.get("configmap", name)["data"]
+        team.apply({"apiVersion": "v1", "kind": "ConfigMap", "data": copy, "metadata": named(team, "their-profile")})
     team.delete("inferenceservice", ours["metadata"]["name"])
     spec = json.loads(text)
     container = spec["predictor"]["containers"][0]
@@ -101,6 +105,7 @@ def served_message(team: Team) -> str:
     return str(team.condition("svc", "InferenceServiceReady").get("message", ""))
 
 
+@on_both_pipelines
 def test_a_live_service_of_another_operator_is_taken_over_without_a_restart(team: Team) -> None:
     base_with_their_claims(team)
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a"]))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from tests.cluster.product.team import Team
+from tests.cluster.product.both import on_both_pipelines
+from tests.cluster.product.team import Json, Team
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
 RESTLESS = 200 if LONG else 16  # services that are not ready: with 200 the reference operator never rests
 
 
+@on_both_pipelines
 def test_weak_spot_13_the_order_of_a_static_list_means_nothing(team: Team) -> None:
     """Another order is accepted, handled, and changes neither pods nor what is staged."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
@@ -29,6 +31,7 @@ def test_weak_spot_13_the_order_of_a_static_list_means_nothing(team: Team) -> No
     assert {entry["name"]: entry["state"] for entry in team.status("svc")["adapters"]} == {"a": "Loaded", "b": "Loaded"}
 
 
+@on_both_pipelines
 def test_weak_spot_14_passes_over_the_same_failure_tell_it_no_more(team: Team) -> None:
     """Each try of a source that failed is told, and counted on one event; a pass that tries nothing says nothing."""
     team.apply(team.adapter("broken"), team.service("svc", ["broken", "missing"]))
@@ -46,10 +49,12 @@ def test_weak_spot_14_passes_over_the_same_failure_tell_it_no_more(team: Team) -
     assert [words for words, times in told.items() if times > 1 and "adapter broken: " not in words] == []
 
 
+@on_both_pipelines
 def test_weak_spot_16_hundreds_that_are_not_ready_rest(team: Team) -> None:
     """Unready conditions keep their times, so that no pass wakes the next."""
     half = RESTLESS // 2
-    waiting = [team.service(f"no-profile-{index}", profile={"name": "not-yet"}) for index in range(half)]
+    unknown: Json = {"profile" if team.pipeline == "profile" else "model": {"name": "not-yet"}}
+    waiting = [team.service(f"no-base-{index}", **unknown) for index in range(half)]
     waiting += [team.service(f"static-{index}", ["not-yet"], mode="static") for index in range(half)]
     listed = {"apiVersion": "v1", "kind": "List", "items": waiting}
     team.cluster.kubectl("create", "-f", "-", input=listed, timeout=180)
