@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
-import urllib.request
+import weakref
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -19,13 +19,21 @@ from devcluster.kube import access
 
 Json = dict[str, Any]
 
+_NOT_FOUND, _OK = 404, 200
+
 
 class Reads:
-    """Reads objects of one cluster by any name that kubectl knows their kind by; no connection stays open."""
+    """Reads objects of one cluster by any name that kubectl knows their kind by; threads may share it.
+
+    Connections are kept: a handshake costs client and server more than all else of a look.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._server, tls, _ = access(kubeconfig)
+        server, tls, _ = access(kubeconfig)
+        self._address = urlsplit(server).netloc
         self._tls = tls if isinstance(tls, ssl.SSLContext) else None
+        self._idle: list[HTTPConnection] = []
+        weakref.finalize(self, _close, self._idle)
         self._kinds: dict[str, tuple[str, str, bool]] = {}  # word → path of the version, plural, namespaced
 
     def knows(self, word: str) -> bool:
@@ -65,18 +73,42 @@ class Reads:
                     self._kinds.setdefault(word, (root, resource["name"], resource["namespaced"]))
 
     def _fetch(self, path: str) -> Json | None:
-        request = urllib.request.Request(self._server + path, headers={"Accept": "application/json"})
-        try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
-                found: Json = json.load(answer)
-                return found
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return None
-                pytest.fail(f"GET {path}: {error.code} {error.read().decode(errors='replace')}")
-        except OSError as error:
-            pytest.fail(f"GET {path}: {error}")
+        status, body = self._ask(path)
+        if status == _NOT_FOUND:
+            return None
+        if status != _OK:
+            pytest.fail(f"GET {path}: {status} {body.decode(errors='replace')}")
+        found: Json = json.loads(body)
+        return found
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        """Return status and body; a connection that was kept and turns out to be cut is replaced by another."""
+        while True:
+            try:
+                connection, kept = self._idle.pop(), True
+            except IndexError:
+                connection, kept = self._connection(), False
+            try:
+                connection.request("GET", path, headers={"Accept": "application/json"})
+                answer = connection.getresponse()
+                said = answer.status, answer.read()
+            except (OSError, HTTPException) as error:
+                connection.close()
+                if not kept:
+                    pytest.fail(f"GET {path}: {error!r}")
+            else:
+                self._idle.append(connection)
+                return said
+
+    def _connection(self) -> HTTPConnection:
+        if self._tls is None:
+            return HTTPConnection(self._address, timeout=30)
+        return HTTPSConnection(self._address, timeout=30, context=self._tls)
+
+
+def _close(connections: list[HTTPConnection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _shown(obj: Json) -> Json:
