@@ -26,6 +26,7 @@ _DATA = "..data"
 _LAG_TRIES = 6  # the Node authorizer learns of a binding a little after the node does
 _LAG_S = 0.05
 _TOKEN_RETRY_S = 5.0
+_REMOVALS = 3  # tries to remove a pod's directories
 
 
 class VolumeError(Exception):
@@ -86,8 +87,17 @@ class PodVolumes:
         return min((when for _, when in self._tokens.values()), default=None)
 
     def remove(self) -> None:
-        """Remove the pod's own directories (claims stay)."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove the pod's own directories (claims stay); what resists is left, so that its pod goes all the same.
+
+        `ignore_errors` is not to be relied upon: it does not cover a directory that cannot be closed.
+        """
+        for _ in range(_REMOVALS):
+            try:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            except OSError as error:
+                log.warning("directory of a pod %s: %s", self._folder, error)
+            else:
+                break
         self.ready.clear()
 
     async def _follow_objects(self, pod: Json, changed: Callable[[], None]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from devcluster.node.resolve import (
     resource_value,
 )
 from devcluster.node.status import Record, Seen, build_status, decide_phase, difference
-from devcluster.node.volumes import Owner, Ready, sub_path, write_payload
+from devcluster.node.volumes import Owner, PodVolumes, Ready, sub_path, write_payload
 from devcluster.service_proxy import Backend, Turns, matches, wanted_listenings
 
 Json = dict[str, Any]
@@ -331,6 +333,27 @@ def test_uncounted_failure_is_forgotten() -> None:
 
 
 # -- volumes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failures", [1, 9])
+def test_a_directory_that_cannot_be_removed_keeps_no_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """Python's rmtree raises in spite of `ignore_errors` when a directory cannot be closed."""
+    folder = tmp_path / "pod"
+    (folder / "volumes").mkdir(parents=True)
+    tries, remove = [0], shutil.rmtree
+
+    def failing(path: Path, **options: Any) -> None:
+        tries[0] += 1
+        if tries[0] <= failures:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", failing)
+    unused: Any = None
+    PodVolumes(unused, unused, folder, tmp_path, user="u1").remove()
+    assert folder.exists() == (failures == 9)
 
 
 def test_files_are_swapped_whole(tmp_path: Path) -> None:
