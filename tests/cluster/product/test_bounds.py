@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
 
+@on_both_pipelines
 def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: Team) -> None:
     """Contract, section 5: while an artifact is missing the old ceiling stays, in the status and in the pod."""
     team.apply(team.adapter("a", team.put("a")))
@@ -34,6 +36,7 @@ def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: T
     assert "AIM_ADAPTER_MAX_RANK 64 → 16" in rolls[0]["message"]
 
 
+@on_both_pipelines
 def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_time(team: Team) -> None:
     """Contract, section 6.1: its bytes do not wait, its entry waits for the grace; an event says that it is over."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
@@ -56,6 +59,7 @@ def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_tim
     team.until_at_rest(quiet=3)
 
 
+@on_both_pipelines
 def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(team: Team) -> None:
     """Contract, section 7: it starts with every declared adapter or not at all; the status names what is in the way."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))

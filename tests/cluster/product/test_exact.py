@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import TINY, Team
 
 Json = dict[str, Any]
@@ -20,8 +21,8 @@ def _ready(team: Team, name: str) -> tuple[str, str]:
     return status.get("status", ""), reason
 
 
-def test_an_exact_adapter_waits_for_its_parent_is_served_and_goes_with_it(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_an_exact_adapter_waits_for_its_parent_is_served_and_goes_with_it(team: Team) -> None:
     team.put("a")
     assert 'no AIMArtifact "base" exists yet' in team.apply(_exact(team, "a", "base"))
     team.until("it to wait for its parent", lambda: _ready(team, "a") == ("Pending", "ParentArtifactNotFound"))
