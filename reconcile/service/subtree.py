@@ -121,7 +121,8 @@ class _Sync:
         if recorded.key == key and (foreign or leaving or self._coming_back() or self._found_undeclared()):
             recorded = Recorded("", recorded.claim, recorded.claim_uid)
         if newest is None and recorded.key == key:
-            return Disk(True, self.claim, self.claim_uid, recorded, synced=True, at_rest=not own)
+            done = Recorded(key, self.claim, self.claim_uid)  # the key is of this very disk, whatever stands beside it
+            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=not own)
         waits = bool(foreign or own) or leaving
         problem = self._next(key, paths, newest, waits=waits)
         on_its_way = not waits if newest is None else not newest.finished and own == [newest] and not foreign

@@ -671,6 +671,21 @@ def test_a_lost_status_takes_nothing_from_pods_on_an_old_disk() -> None:
     assert life.status["status"] == "Running"
 
 
+def test_each_field_of_a_status_that_somebody_spoilt_is_put_right() -> None:
+    """With the name of another claim beside the right sync key the service once waited for ever."""
+    for field in served("dynamic", "a").status:
+        life = served("dynamic", "a")
+        before, mount = copy.deepcopy(life.status), mounted(life)
+        spoilt = {key: value for key, value in before.items() if key != field}
+        if isinstance(before[field], str) and field != "status":
+            spoilt[field] = "spoilt"
+        life.store.set_status(AIM_SERVICE, "chat", spoilt)
+        life.settle()
+        assert (life.condition("Adapters"), life.state("a")) == (("True", "AdaptersStaged"), "Loaded"), field
+        assert mounted(life) == mount
+        assert field in ("conditions", "adapters") or life.status[field] == before[field], field
+
+
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 def test_a_disk_that_is_deleted_under_its_pods_goes_when_they_do(mode: str) -> None:
     life = served(mode, "a")
