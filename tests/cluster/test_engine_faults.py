@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from reconcile.informer import Informer
 from reconcile.lease import Lease, boot_time
 from reconcile.metrics import CACHE_RELISTS
 from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
-from tests.waiting import until
+from tests.waiting import in_background, until
 
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
@@ -83,15 +83,8 @@ def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-@asynccontextmanager
-async def running(*informers: Informer) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(informer.run()) for informer in informers]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def running(*informers: Informer) -> AbstractAsyncContextManager[list[asyncio.Task[None]]]:
+    return in_background(*(informer.run() for informer in informers))
 
 
 def relists() -> float:

@@ -12,7 +12,7 @@ import pytest
 
 from reconcile.controllers import parse_models
 from reconcile.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
-from tests.waiting import until
+from tests.waiting import in_background, until
 
 KEY = ("team", "chat")
 LISTED = b'{"data": [{"id": "base"}, {"id": "medical"}]}'
@@ -44,13 +44,9 @@ class Scene:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.poller.run())
-        try:
+        async with in_background(self.poller.run()) as (task,):
             yield
             assert not task.done(), "the poller has ended"
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def ticks() -> None:

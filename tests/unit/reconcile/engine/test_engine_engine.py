@@ -18,7 +18,7 @@ from reconcile.errors import Invalid, ServerError
 from reconcile.informer import Informer
 from tests.unit.reconcile.engine.conftest import WIDGET
 from tests.unit.reconcile.engine.fake_api import FakeApi
-from tests.waiting import until
+from tests.waiting import in_background, until
 
 PART = Kind("example.com", "v1", "parts", "Part")
 
@@ -66,12 +66,8 @@ class Switch:
 
 @asynccontextmanager
 async def running(engine: Engine) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(engine.run())
-    try:
+    async with in_background(engine.run()) as (task,):
         yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def engine_of(controller: Recorder, leadership: Leadership | None = None) -> Engine:

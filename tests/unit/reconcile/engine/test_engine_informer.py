@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
@@ -14,20 +13,13 @@ from reconcile.client import Client
 from reconcile.informer import Informer
 from tests.unit.reconcile.engine.conftest import WIDGET
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
-from tests.waiting import until
+from tests.waiting import in_background, until
 
 Json = dict[str, Any]
 
 
-@asynccontextmanager
-async def running(*informers: Informer) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(informer.run()) for informer in informers]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def running(*informers: Informer) -> AbstractAsyncContextManager[list[asyncio.Task[None]]]:
+    return in_background(*(informer.run() for informer in informers))
 
 
 def record(informer: Informer) -> list[tuple[str | None, str | None]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from api.kinds import LEASE
 from reconcile.client import Client
 from reconcile.lease import Lease, Seen, may_take, see
 from tests.unit.reconcile.engine.fake_api import FakeApi, status
-from tests.waiting import until
+from tests.waiting import in_background, until
 
 FAST: dict[str, Any] = {
     "duration": timedelta(seconds=1),
@@ -55,15 +54,8 @@ def test_the_holders_clock_is_not_believed() -> None:
     assert (first.changed_at, same.changed_at, moved.changed_at) == (100, 100, 112)
 
 
-@asynccontextmanager
-async def campaigning(*leases: Lease) -> AsyncIterator[list[asyncio.Task[None]]]:
-    tasks = [asyncio.create_task(lease.run()) for lease in leases]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def campaigning(*leases: Lease) -> AbstractAsyncContextManager[list[asyncio.Task[None]]]:
+    return in_background(*(lease.run() for lease in leases))
 
 
 def test_impossible_times_are_refused() -> None:
