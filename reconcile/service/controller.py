@@ -80,6 +80,7 @@ class ServiceController:
         self._tools = tools
         self._servers = servers
         self._refusals: dict[Key, tuple[str, str]] = {}  # key → (UID, what the API server said)
+        self._taken: dict[Key, Key] = {}  # an InferenceService that is not its service's own → the service that waits
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -89,7 +90,7 @@ class ServiceController:
             Watch(informers[AIM_SERVICE], keys_of_both(lambda service: keys([service]))),
             Watch(informers[AIM_ARTIFACT], unless_progress(self._by_artifact)),
             Watch(informers[PERSISTENT_VOLUME_CLAIM], keys_of_both(self._by_claim)),
-            Watch(informers[INFERENCE_SERVICE], keys_of_both(owner_key(AIM_SERVICE))),
+            Watch(informers[INFERENCE_SERVICE], keys_of_both(self._by_inference_service)),
             Watch(informers[CONFIG_MAP], keys_of_both(owner_key(AIM_SERVICE))),
             Watch(informers[POD], keys_of_both(self._by_predictor)),
             *watch_jobs(informers, AIM_SERVICE),
@@ -102,6 +103,11 @@ class ServiceController:
         watched += [Watch(informers[kind], keys_of_both(self._by_model)) for kind in MODEL_KINDS]
         watched += [Watch(informers[kind], keys_of_both(self._by_template)) for kind in TEMPLATE_KINDS]
         return tuple(watched)
+
+    def _by_inference_service(self, isvc: Json) -> Keys:
+        """The service that owns it, and the one that waits until its name is free."""
+        waiting = self._taken.get((namespace_of(isvc), name_of(isvc)))
+        return [*owner_key(AIM_SERVICE)(isvc), *((waiting,) if waiting is not None else ())]
 
     def _by_profile(self, profile: Json) -> Keys:
         """Services that name the profile, and the one whose own overlay of another it is."""
@@ -184,8 +190,10 @@ class ServiceController:
             tools.progress.want(key, {})
             self._servers.want(key, {})
             self._refusals.pop(key, None)
+            self._taken.pop((key[0], inference_service_name(key[1], key[0]) or ""), None)
             return None
         seen = self._observe(key, service)
+        self._remember_taken(key, seen)
         decision = decide(seen)
         try:
             recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
@@ -195,6 +203,13 @@ class ServiceController:
             return self._refused(key, service, error)
         self._refusals.pop(key, None)
         return recheck
+
+    def _remember_taken(self, key: Key, seen: Observed) -> None:
+        """Remember who waits for a name: no owner reference of that InferenceService leads here when it goes."""
+        if seen.isvc is not None and seen.live is None:
+            self._taken[key[0], name_of(seen.isvc)] = key
+        elif self._taken:
+            self._taken.pop((key[0], inference_service_name(key[1], key[0]) or ""), None)
 
     def _again(self, key: Key, seen: Observed, decision: Decision) -> Again | None:
         """How to decide anew after an apply; None where the status must tell what this very decision did.

@@ -122,7 +122,8 @@ def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: App
         if _was_a_predecessors(seen):
             message = "the InferenceService of the deleted service of this name is going; it is made anew after"
             return Condition(SERVED, "False", "Terminating", message)
-        message = f'InferenceService "{name_of(seen.isvc)}" exists and belongs to another owner'
+        whose = "belongs to another owner" if items(seen.isvc, "metadata", "ownerReferences") else "has no owner"
+        message = f'InferenceService "{name_of(seen.isvc)}" exists and {whose}'
         return Condition(SERVED, "False", "NameTaken", message)
     if seen.refusal:
         return Condition(SERVED, "False", "InferenceServiceRefused", seen.refusal)

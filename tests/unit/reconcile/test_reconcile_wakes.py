@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from api.jobs import JobResult
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, JOB, POD, Kind
-from api.names import ANNOTATION_ATTEMPT
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, INFERENCE_SERVICE, JOB, POD, Kind
+from api.names import ANNOTATION_ATTEMPT, inference_service_name
 from reconcile.cache import key_of
 from reconcile.caches.controller import CacheController
 from reconcile.client import Client
@@ -74,6 +74,25 @@ def woken(controller: Controller, changed: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(("kind", "name", "spec", "expected"), CASES.values(), ids=CASES)
 def test_services(scene: Scene, kind: str, name: str, spec: dict[str, Any], expected: set[str]) -> None:
     assert woken(scene.controller, _object(KIND_BY_NAME[kind], name, spec)) == expected
+
+
+async def test_an_inference_service_that_holds_the_name_of_another_wakes_the_one_that_waits(scene: Scene) -> None:
+    """It has no owner, or another one: nothing in it leads to the service that is told to wait until it is gone."""
+    informer = scene.server.informers[INFERENCE_SERVICE]
+    taken = _object(INFERENCE_SERVICE, inference_service_name("profiled", PLACE) or "", {})
+    stored = scene.server.stored(INFERENCE_SERVICE, taken)
+
+    async def wakes() -> set[tuple[str, str]]:
+        await scene.controller.reconcile((PLACE, "profiled"))
+        return {
+            key for watch in scene.controller.watches if watch.informer is informer for key in watch.keys(stored, None)
+        }
+
+    assert await wakes() == set()
+    informer.store(stored)
+    assert await wakes() == {(PLACE, "profiled")}
+    informer.drop(key_of(stored))
+    assert await wakes() == set()
 
 
 def test_of_an_adapters_status_only_its_path_wakes_services(scene: Scene) -> None:
