@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
 CLAIMS, JOBS, SERVERS = "persistentvolumeclaims", "count/jobs.batch", "count/inferenceservices.serving.kserve.io"
@@ -35,6 +36,7 @@ def _base_says(team: Team) -> str:
     return next((c["message"] for c in conditions if c["type"] == "Ready"), "")
 
 
+@on_both_pipelines
 def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) -> None:
     _refuse(team, CLAIMS, JOBS, SERVERS)
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
@@ -61,6 +63,7 @@ def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) 
     assert "quota" not in _base_says(team)
 
 
+@on_both_pipelines
 def test_a_webhook_of_others_that_is_down_is_told_and_waited_for(team: Team) -> None:
     """KServe away: its webhook stands before each InferenceService."""
     name = f"down-{team.namespace}"
