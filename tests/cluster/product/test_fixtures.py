@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import FIXTURES, ON_DISK, Team
 
 ROWS = list(csv.DictReader((FIXTURES / "INDEX.tsv").read_text().splitlines(), delimiter="\t"))
 
 
+@on_both_pipelines
 def test_each_fixture_ends_as_its_index_says(team: Team) -> None:
     names = [row["name"] for row in ROWS]
     team.apply(*(team.adapter(name, team.put_fixture(name), rank=16, modelId=f"acme/{name}") for name in names))
