@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import IMAGE, ON_DISK, TINY, Team
 
 Json = dict[str, Any]
@@ -37,29 +38,37 @@ def _profile(team: Team, name: str, **spec: Any) -> Json:
     return {"apiVersion": "aim.eai.amd.com/v1alpha2", "kind": "AIMProfile", "metadata": metadata, "spec": body}
 
 
+def _profile_cache(team: Team) -> Json:
+    spec = {"profileName": "tiny-mi300x", "profileScope": "Cluster", "requiresAdapterDisk": True}
+    return team._object("v1alpha2", "AIMProfileCache", "mine", spec)
+
+
+def _template_cache(team: Team) -> Json:
+    spec = {"templateName": "tiny", "templateScope": "Namespace", "requiresAdapterDisk": True}
+    return team._object("v1alpha1", "AIMTemplateCache", "mine", spec)
+
+
 def _fetched(team: Team) -> int:
     """How often weights of this namespace's adapters were asked for."""
     asked = (json.dumps(request) for request in team.requests("hub"))
     return sum(1 for request in asked if ".safetensors" in request and team.namespace in request)
 
 
+@on_both_pipelines
 def test_own_base_and_cache_are_adopted(team: Team) -> None:
     """W14: a model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
-    cache = {
-        "apiVersion": "aim.eai.amd.com/v1alpha2",
-        "kind": "AIMProfileCache",
-        "metadata": {"name": "mine", "namespace": team.namespace},
-        "spec": {"profileName": "tiny-mi300x", "profileScope": "Cluster", "requiresAdapterDisk": True},
-    }
+    caches, reference = f"aim{team.pipeline}caches", f"{team.pipeline}CacheRef"
+    cache = _profile_cache(team) if team.pipeline == "profile" else _template_cache(team)
     team.apply(_model(team, "my-base"), cache, team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     bases = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"].get("type") != "adapter"]
     assert [base["metadata"]["name"] for base in bases] == ["my-base"]
     assert "adapterDisk" not in bases[0]["spec"]  # nobody writes a user's spec
-    assert [c["metadata"]["name"] for c in team.cluster.items("aimprofilecaches", team.namespace)] == ["mine"]
-    assert team.status("svc")["cache"]["profileCacheRef"]["name"] == "mine"
+    assert [c["metadata"]["name"] for c in team.cluster.items(caches, team.namespace)] == ["mine"]
+    assert team.status("svc")["cache"][reference]["name"] == "mine"
 
 
+@on_both_pipelines
 def test_a_paused_service_is_left_as_it_is(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -77,6 +86,7 @@ def test_a_paused_service_is_left_as_it_is(team: Team) -> None:
     team.until("a to leave", lambda: not team.entry("svc", "a"))
 
 
+@on_both_pipelines
 def test_a_status_that_somebody_edits_is_put_right(team: Team) -> None:
     """An entry taken away, then lies about all of it; a wholly lost status is the business of another test."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a", "b"]))
@@ -125,6 +135,7 @@ def test_no_template_and_several_are_told_apart(team: Team) -> None:
     team.until_running("several")
 
 
+@on_both_pipelines
 def test_a_class_that_cannot_be_shared_is_reported(team: Team) -> None:
     disk = {"size": "1Gi", "storageClassName": "aim-dev-rwo"}
     team.apply(_model(team, "base", adapterDisk=disk), team.adapter("a", team.put("a")), team.service("svc", ["a"]))
@@ -134,6 +145,7 @@ def test_a_class_that_cannot_be_shared_is_reported(team: Team) -> None:
     assert "ReadWriteMany" in artifact["AdapterDiskReady"]["message"]
 
 
+@on_both_pipelines
 def test_a_base_deleted_under_a_server_and_the_status_stays_true(team: Team) -> None:
     """The pods serve from the disk of the old base until all is on the new one; the status says so all the while."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
@@ -157,6 +169,7 @@ def test_a_base_deleted_under_a_server_and_the_status_stays_true(team: Team) -> 
     team.until("the old claims to go", lambda: len(team.cluster.items("pvc", team.namespace)) == 2)
 
 
+@on_both_pipelines
 def test_a_disk_deleted_under_a_server_comes_back_whole(team: Team) -> None:
     """Kubernetes keeps a claim that is mounted; when its last pod has gone a new one is filled again."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
