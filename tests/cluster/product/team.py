@@ -174,7 +174,7 @@ class Team:
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
-    def until(self, what: str, probe: Callable[[], Any], timeout: float = 90) -> Any:
+    def until(self, what: str, probe: Callable[[], Any], timeout: float = 150) -> Any:
         """Wait for something; show the service's world when it does not come."""
         try:
             return self.cluster.wait(probe, timeout=timeout, what=what)

@@ -11,9 +11,9 @@ import os
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
 Json = dict[str, Any]
@@ -179,15 +179,8 @@ def _picture(team: Team) -> Json:
     }
 
 
-def test_after_any_walk_the_world_is_as_declared(team: Team, template_team: Team) -> None:
-    """A walk on each pipeline, side by side."""
-    with ThreadPoolExecutor(2) as both:
-        walks = [both.submit(_walk, one) for one in (team, template_team)]
-    for walk in walks:
-        walk.result()
-
-
-def _walk(team: Team) -> None:
+@on_both_pipelines
+def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
     seed = int(SEED)
     walker = Walker(team, random.Random(seed))
     print(f"AIM_CLUSTER_WALK_SEED={seed}, {STEPS} steps")  # noqa: T201 - shown when it fails
