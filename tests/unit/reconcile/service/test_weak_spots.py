@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_SERVICE, JOB
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_RUNTIME_CONFIG,
+    AIM_PROFILE_CACHE,
+    AIM_RUNTIME_CONFIG,
+    AIM_SERVICE,
+    INFERENCE_SERVICE,
+    JOB,
+)
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import name_of
+from api.view import is_adapter, name_of
 from reconcile.service.decide import decide
 from reconcile.service.loading import ServerPod
 from rules.examples import manifest, surroundings
@@ -322,7 +331,7 @@ def test_weak_spot_16_a_service_that_is_not_ready_rests() -> None:
         assert life.writes_of() == []
 
 
-def test_weak_spot_10_a_server_that_gives_no_list_of_models_is_named() -> None:
+def test_a_server_that_gives_no_list_of_models_is_named() -> None:
     """What it serves is not guessed: the state stays as it was last seen, and the way to look is told."""
     life = served("dynamic", "a")
     seen = life.cluster.observe_service(life.chat)
@@ -344,3 +353,24 @@ def test_weak_spot_10_a_server_that_gives_no_list_of_models_is_named() -> None:
         assert again.status == told.status
         heard = decide(replace(seen, facts=see_service({**chat, "status": told.status}, seen.facts.world)))
         assert (heard.status["adapters"][0]["state"], heard.status["adapters"][0].get("lastError")) == ("Loaded", None)
+
+
+def test_one_roll_takes_over_cache_and_disk_of_a_new_base() -> None:
+    """The new disk has all adapters, the new cache not its model yet: the server waits for both."""
+    for ready in (False, True):
+        life = served("dynamic", "a")
+        (base,) = (
+            obj for (kind, _), obj in life.store.objects.items() if kind == AIM_ARTIFACT.kind and not is_adapter(obj)
+        )
+        life.store.set_status(
+            AIM_ARTIFACT, name_of(base), base["status"] | {"status": "Ready" if ready else "Progressing"}
+        )
+        seen = life.cluster.observe_service(life.chat)
+        isvc = copy.deepcopy(life.isvc)
+        assert isvc is not None
+        for volume in isvc["spec"]["predictor"]["volumes"]:
+            if "persistentVolumeClaim" in volume:
+                volume["persistentVolumeClaim"]["claimName"] = f"old-{volume['name']}"
+        rolls = [obj for kind, obj in decide(replace(seen, isvc=isvc)).apply if kind == INFERENCE_SERVICE]
+        assert len(rolls) == ready
+        assert "old-" not in str(rolls)
