@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -72,6 +73,13 @@ def test_each_command_and_target_is_there() -> None:
             assert f"## {info.path}\n" in page
     for target in describe_targets():
         assert f"`make {target}`" in _page("make.md")
+
+
+def test_each_room_says_what_it_is_for_and_what_it_leaves_to_others() -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for room in packages["packages"]:
+        words = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text())) or ""
+        assert [bool(line) for line in words.splitlines()] == [True, False, True], room
 
 
 def test_each_make_target_has_a_help() -> None:
