@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from devcluster.binaries import CERT_MANAGER, HELM_MODULE, ensure_go, ensure_pro
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
 from devcluster.progress import Progress
+from tests.cluster.reads import Reads
 from tests.reviews import LONG, Stream
 
 T = TypeVar("T")
@@ -101,6 +103,10 @@ class Plane:
     kubeconfig: Path
     audit_log: Path
 
+    @cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.kubeconfig)
+
     def kubectl(
         self, *args: str, objects: list[Json] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
@@ -121,6 +127,8 @@ class Plane:
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
         """Read one object, None when it does not exist."""
+        if self._reads.knows(kind):
+            return self._reads.get(kind, name, namespace)
         done = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
