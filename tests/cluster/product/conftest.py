@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import Cluster, new_namespace, new_namespaces
+from tests.cluster.conftest import Cluster, new_namespaces
 from tests.cluster.product.team import PIPELINES, Team
 
 
@@ -23,21 +23,3 @@ def teams(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[dict[str
         made = {pipeline: Team(cluster, name, pipeline) for pipeline, name in zip(PIPELINES, names, strict=True)}
         made["template"].apply(*made["template"].model_and_template())
         yield made
-
-
-@pytest.fixture
-def template_team(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Team]:
-    """A team on the template pipeline, in a namespace of its own."""
-    with new_namespace(cluster, f"{request.node.nodeid} template") as name:
-        team = Team(cluster, name, "template")
-        team.apply(*team.model_and_template())
-        yield team
-
-
-@pytest.fixture(params=["profile", "template"])
-def any_team(cluster: Cluster, namespace: str, request: pytest.FixtureRequest) -> Team:
-    """The same team on each pipeline in turn."""
-    team = Team(cluster, namespace, request.param)
-    if team.pipeline == "template":
-        team.apply(*team.model_and_template())
-    return team

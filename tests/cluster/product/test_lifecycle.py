@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
+from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import ON_DISK, Team
 
-pytestmark: list[object] = []
 
-
-def test_adapters_come_and_go_without_a_restart(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_adapters_come_and_go_without_a_restart(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b", where="s3")))
     team.apply(team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -35,8 +34,8 @@ def test_adapters_come_and_go_without_a_restart(any_team: Team) -> None:
     assert team.running("svc") == before
 
 
-def test_a_static_service_waits_for_all_and_infers_its_ceiling(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_a_static_service_waits_for_all_and_infers_its_ceiling(team: Team) -> None:
     team.put("small")
     team.apply(team.adapter("small", rank=8), team.adapter("large", rank=20))
     team.apply(team.service("svc", ["small", "large"], mode="static"))
@@ -88,8 +87,8 @@ def test_nothing_is_written_at_rest_nor_without_jobs_nor_after_a_restart_of_ours
     assert {name: team.entry(name, "a")["state"] for name in services} == dict.fromkeys(services, "Loaded")
 
 
-def test_a_dynamic_service_without_adapters_is_served_with_the_mount(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_a_dynamic_service_without_adapters_is_served_with_the_mount(team: Team) -> None:
     team.apply(team.service("svc"))
     team.until_running("svc")
     env = {e["name"]: e.get("value") for e in team.isvc("svc")["spec"]["predictor"]["containers"][0]["env"]}
@@ -98,8 +97,8 @@ def test_a_dynamic_service_without_adapters_is_served_with_the_mount(any_team: T
     assert team.staged("svc") == set()
 
 
-def test_a_static_service_without_adapters_mounts_nothing(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_a_static_service_without_adapters_mounts_nothing(team: Team) -> None:
     team.apply(team.service("svc", mode="static"))
     team.until_running("svc")
     predictor = team.isvc("svc")["spec"]["predictor"]
@@ -108,8 +107,8 @@ def test_a_static_service_without_adapters_mounts_nothing(any_team: Team) -> Non
     assert not team.condition("svc", "Adapters")
 
 
-def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(team: Team) -> None:
     team.apply(team.service("svc"))
     team.until_running("svc")
     first = team.running("svc")
@@ -125,16 +124,16 @@ def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(any_team: Team)
     assert any(event["reason"] == "AdapterMaxRankChanged" for event in events)
 
 
-def test_a_namespace_with_everything_in_it_goes_away(any_team: Team) -> None:
+@on_both_pipelines
+def test_a_namespace_with_everything_in_it_goes_away(team: Team) -> None:
     """W05, W06, W26, W27: no finalizer of ours, nothing hangs."""
-    team = any_team
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     team.cluster.kubectl("delete", "namespace", team.namespace, "--wait=true", "--timeout=80s", timeout=90)
 
 
-def test_kubectl_wait_works(any_team: Team) -> None:
-    team = any_team
+@on_both_pipelines
+def test_kubectl_wait_works(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     wait = ("wait", "aimsvc/svc", "-n", team.namespace, "--timeout=80s")
     team.cluster.kubectl(*wait, "--for=condition=Ready", timeout=90)
