@@ -354,9 +354,10 @@ def test_env_is_kept_as_it_is() -> None:
 
 
 def test_import_is_quick() -> None:
-    script = "import time; start = time.perf_counter(); import api.models; print(time.perf_counter() - start)"
+    """In processor time: the machine may be busy with other tests."""
+    script = "import time; start = time.process_time(); import api.models; print(time.process_time() - start)"
     seconds = min(
         float(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout)
         for _ in range(3)
     )
-    assert seconds < 1.0, "0.25 s on two idle cores"
+    assert seconds < 1.0, "0.25 s on an idle core"
