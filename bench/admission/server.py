@@ -144,7 +144,7 @@ async def resync(informers: dict[Kind, Informer], world: CachedWorld, server: Lo
         client,  # type: ignore[arg-type] # all of it that a pass uses
         informers=informers,
         world=world,
-        recorder=NoRecorder(),  # type: ignore[arg-type]
+        recorder=NoRecorder(),
         settings=ReconcileSettings(),
         wake=wake,
         selected=["service"],

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ ACCESS_KEY, SECRET_KEY = "AKIABENCHBENCHBENCH", "bench/secret"
 GIB = 1 << 30
 
 
-def header(tensors: dict[str, tuple[int, ...]]) -> bytes:
+def header(tensors: Mapping[str, tuple[int, ...]]) -> bytes:
     """Return the start of a safetensors file with these F32 tensors."""
     entries: dict[str, Any] = {}
     offset = 0
@@ -99,7 +99,8 @@ def measured(action: Callable[[], None]) -> dict[str, float]:
     _, status = os.waitpid(child, 0)
     if status != 0:
         raise RuntimeError("a measured process failed, see above")
-    return json.loads(text)
+    measured: dict[str, float] = json.loads(text)
+    return measured
 
 
 def environment(kind: str, endpoint: str) -> None:
@@ -158,7 +159,8 @@ def staged(kind: str, endpoint: str, names: list[str], target: Path, service: st
 
 def compare(kind: str, endpoint: str, names: list[str], folder: Path, *, size: int, rounds: int) -> dict[str, Any]:
     """Measure floor and staging in turns; ratios of the best of each."""
-    floors, ours = [], []
+    floors: list[dict[str, float]] = []
+    ours: list[dict[str, float]] = []
     for number in range(rounds):
         for action, found in ((plain, floors), (staged, ours)):
             target = folder / f"{action.__name__}{number}"
