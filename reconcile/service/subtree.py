@@ -7,7 +7,7 @@ only as long as no other sync may have run since: see `_Sync`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from api.kinds import JOB
@@ -57,7 +57,8 @@ class Disk:
 def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     """Return the state of the disk and of this service's directory; makes and deletes sync Jobs.
 
-    A service that may not be served gets no directory (`allowed`); one that has it keeps following its declared set.
+    A service that may not be served gets no directory (`allowed`); one that has it keeps following its declared set,
+    also while no base is known: what is removed then leaves the disk that the servers still mount.
     """
     status = seen.status
     recorded = Recorded(
@@ -71,9 +72,20 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     claim = named if claim_uid else ""
     has_directory = bool(recorded.claim_uid) or seen.wiring is not None or _left_something(seen)
     wanted = uses_adapters(seen.service) or has_directory
+    if not named and _mounts_recorded_disk(seen, recorded):
+        kept = _Sync(seen, draft, recorded.claim, recorded.claim_uid, recorded).run()
+        return replace(kept, claim="", claim_uid="")
     if not wanted or not claim_uid or not (allowed or has_directory):
         return Disk(wanted, claim, claim_uid, recorded)
     return _Sync(seen, draft, claim, claim_uid, recorded).run()
+
+
+def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
+    """Whether the disk of the last sync is still there, and is the one that the servers mount."""
+    kept = seen.kept_claim
+    if kept is None or terminating(kept):
+        return False
+    return (name_of(kept), uid_of(kept)) == (recorded.claim, recorded.claim_uid)
 
 
 def _left_something(seen: Observed) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from api.kinds import (
     AIM_ARTIFACT,
+    AIM_CLUSTER_PROFILE,
     AIM_CLUSTER_RUNTIME_CONFIG,
     AIM_PROFILE_CACHE,
     AIM_RUNTIME_CONFIG,
@@ -70,6 +71,27 @@ def test_weak_spot_01_a_finished_job_that_could_not_be_deleted_is_no_proof() -> 
     life.edit(adapters=["a"])
     life.settle()
     assert set(life.folder.live) == {"a"}
+
+
+def test_weak_spot_01_what_is_removed_leaves_the_mount_though_the_profile_is_gone() -> None:
+    """No base is known without it, but the servers still mount the disk of the last one."""
+    life = served("dynamic", "a", "b")
+    profile = life.store.all(AIM_CLUSTER_PROFILE)[0]
+    server = copy.deepcopy(life.isvc)
+    life.store.remove(AIM_CLUSTER_PROFILE, name_of(profile))
+    life.edit(adapters=["a"])
+    life.settle()
+    assert (life.folder.live.keys(), life.state("a"), life.entry("b")) == ({"a"}, "Loaded", {})
+    assert life.writes_of() == []
+    life.edit(adapters=["a", "b"])
+    life.settle()
+    assert life.state("b") == "Pending"
+    life.make(AIM_CLUSTER_PROFILE, profile)
+    life.settle()
+    assert (life.state("a"), life.state("b")) == ("Loaded", "Loaded")
+    assert life.isvc is not None
+    assert server is not None
+    assert life.isvc["spec"] == server["spec"]
 
 
 def test_weak_spot_02_removed_and_added_back_is_staged_again() -> None:
