@@ -356,9 +356,7 @@ def _subtree(seen: Snapshot) -> Link:
     return Link("subtree", "ok", f"directory {uid_of(seen.service)} is on the disk")
 
 
-_STARTING = frozenset(
-    {"Creating", "Starting", "Terminating", "RollingOut", "NewReplicaSetCreated", "MinimumReplicasUnavailable"}
-)
+_STARTING = frozenset({"Creating", "Starting", "Terminating", "RollingOut", "MinimumReplicasUnavailable"})
 
 
 def server(seen: Snapshot) -> Link:

@@ -148,7 +148,6 @@ CONDITIONS: dict[str, Meaning] = {
         "No node takes a pod.",
         "free or add accelerators; the message has the scheduler's words",
     ),
-    "NewReplicaSetCreated": Meaning("InferenceServiceReady", "KServe's Deployment has begun a rollout.", _WAIT),
     "MinimumReplicasUnavailable": Meaning(
         "InferenceServiceReady", "Fewer replicas than wanted are ready.", _WAIT + "; if not, look at the pods"
     ),

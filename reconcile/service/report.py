@@ -190,11 +190,14 @@ def _held(applied: Applied) -> str:
 
 
 def _unready(seen: Observed, serving: int, note: str) -> Condition:
-    """KServe says that it is not ready: its reason, and how many serve all the same."""
+    """KServe says that it is not ready: its reason, and how many serve all the same.
+
+    What it calls Unknown is that its Deployment has begun, for some 0.1 s: no news to anybody.
+    """
     some = f"{serving}/{seen.wanted_replicas} replicas serve" if serving else ""
     for kind in ("PredictorReady", "Ready"):
         entry = condition(seen.live, kind)
-        if reason := text(entry, "reason"):
+        if (reason := text(entry, "reason")) and entry.get("status") != "Unknown":
             return Condition(SERVED, "False", reason, _joined(some, note, text(entry, "message") or "not ready"))
     return Condition(SERVED, "False", "Starting", _joined(some, note, "waiting for the model server"))
 

@@ -406,7 +406,6 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
     "KServe cannot make the Deployment": (server_says("ReconcileFailed"), "server", "broken", "ReconcileFailed"),
     "KServe says FailedCreate": (server_says("FailedCreate"), "server", "broken", "FailedCreate"),
     "no progress": (server_says("ProgressDeadlineExceeded"), "server", "broken", "ProgressDeadlineExceeded"),
-    "a rollout began": (server_says("NewReplicaSetCreated"), "server", "waiting", "NewReplicaSetCreated"),
     "a rollout": (server_says("RollingOut"), "server", "waiting", "RollingOut"),
     "too few": (server_says("MinimumReplicasUnavailable"), "server", "waiting", "MinimumReplicasUnavailable"),
     "on its way out": (server_says("Terminating"), "server", "waiting", "Terminating"),

@@ -73,6 +73,10 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
     "nothing is there yet, this pass makes it": (observe({"spec": {}}), ("False", "Starting", "Starting")),
     "KServe has said nothing": (running(), ("False", "Starting", "Starting")),
     "a replica serves": (with_verdict(replace(running(), deployment=deployment(1)), "True"), TRUE),
+    "KServe's Deployment has begun, which is no news": (
+        with_verdict(replace(running(), deployment=deployment(0)), "Unknown", "NewReplicaSetCreated", "created"),
+        ("False", "Starting", "Starting"),
+    ),
     "KServe calls it ready before any pod is": (
         with_verdict(replace(running(), deployment=deployment(0)), "True"),
         ("False", "Starting", "Starting"),
