@@ -10,6 +10,10 @@ _INTERRUPTED = 130  # what shells give to a program that Ctrl-C ended
 def main() -> None:
     """Run the command line."""
     try:
+        if sys.argv[1:2] == ["serve"]:
+            from app.allocator import start_anew_with_huge_pages  # noqa: PLC0415
+
+            start_anew_with_huge_pages(sys.argv[1:])
         from app.cli import run  # noqa: PLC0415 - see above
 
         run()
