@@ -1,9 +1,9 @@
-"""Arguments of the engine that switch its adapters off: what is staged would never be loaded."""
+"""Arguments that the engine is given, and those that switch its adapters off: what is staged is then never loaded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from api.view import Json, items, mapping, text
@@ -37,15 +37,16 @@ def _layers(seen: ServiceSeen) -> Iterable[tuple[str, Json]]:
         yield "spec.profileOverrides.engineArgs", mapping(seen.spec, "profileOverrides", "engineArgs")
     if ENGINE_ARGS in seen.env:
         index = seen.env.index(ENGINE_ARGS)
-        yield f"spec.env[{index}].value", _parsed(text(items(seen.spec, "env")[index], "value"))
+        yield f"spec.env[{index}].value", parse_engine_args(text(items(seen.spec, "env")[index], "value") or "") or {}
 
 
-def _parsed(value: str | None) -> Json:
+def parse_engine_args(value: str) -> dict[str, Any] | None:
+    """Return the JSON object that a value of AIM_ENGINE_ARGS is, None where it is none."""
     try:
-        parsed = json.loads(value or "{}")
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
-        return {}
-    return parsed if isinstance(parsed, Mapping) else {}
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _is_no(value: object) -> bool:

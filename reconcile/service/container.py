@@ -15,6 +15,7 @@ from api.accelerators import gpu_resource
 from api.quantity import parse_quantity
 from api.view import Json, items, mapping
 from reconcile.service.plan import Plan
+from rules.engine_args import ENGINE_ARGS, parse_engine_args
 from rules.environment import ADAPTER_ENV_PREFIX
 from rules.resolve import merge_env
 
@@ -34,7 +35,7 @@ def environment(
         "AIM_ENGINE": plan.engine,
         "AIM_METRIC": plan.metric,
         "AIM_PRECISION": plan.precision,
-        "AIM_ENGINE_ARGS": _engine_args(plan, user.get("AIM_ENGINE_ARGS")),
+        ENGINE_ARGS: _engine_args(plan, user.get(ENGINE_ARGS)),
         **adapters,
     }
     entries = user | {name: {"name": name, "value": value} for name, value in ours.items() if value is not None}
@@ -46,11 +47,8 @@ def _engine_args(plan: Plan, user: Mapping[str, Any] | None) -> str | None:
     merged: Any = dict(plan.engine_args)
     given = user.get("value") if user else None
     if isinstance(given, str):
-        try:
-            parsed = json.loads(given)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(parsed, dict):
+        parsed = parse_engine_args(given)
+        if parsed is None:
             return None
         merged = _deep_merge(merged, parsed)
     elif user is not None:
