@@ -190,10 +190,10 @@ class ServiceController:
             tools.progress.want(key, {})
             self._servers.want(key, {})
             self._refusals.pop(key, None)
-            self._taken.pop((key[0], inference_service_name(key[1], key[0]) or ""), None)
+            self._note_taken(key, taken=False)
             return None
         seen = self._observe(key, service)
-        self._remember_taken(key, seen)
+        self._note_taken(key, taken=seen.isvc is not None and seen.live is None)
         decision = decide(seen)
         try:
             recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
@@ -204,12 +204,16 @@ class ServiceController:
         self._refusals.pop(key, None)
         return recheck
 
-    def _remember_taken(self, key: Key, seen: Observed) -> None:
+    def _note_taken(self, key: Key, *, taken: bool) -> None:
         """Remember who waits for a name: no owner reference of that InferenceService leads here when it goes."""
-        if seen.isvc is not None and seen.live is None:
-            self._taken[key[0], name_of(seen.isvc)] = key
-        elif self._taken:
-            self._taken.pop((key[0], inference_service_name(key[1], key[0]) or ""), None)
+        if not taken and not self._taken:
+            return  # nearly always: no name is worked out
+        namespace, service = key
+        isvc = (namespace, inference_service_name(service, namespace) or "")
+        if taken:
+            self._taken[isvc] = key
+        else:
+            self._taken.pop(isvc, None)
 
     def _again(self, key: Key, seen: Observed, decision: Decision) -> Again | None:
         """How to decide anew after an apply; None where the status must tell what this very decision did.
