@@ -18,13 +18,14 @@ RUN python -m venv --without-pip /opt/aim-adapters && \
 COPY pyproject.toml README.md LICENSE ./
 COPY api api
 COPY rules rules
+COPY kube kube
 COPY webhooks webhooks
 COPY reconcile reconcile
 COPY disk disk
 COPY certs certs
 COPY console console
 COPY app app
-COPY devcluster devcluster
+COPY cli cli
 RUN /src/.build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist . && \
     python -m pip --python /opt/aim-adapters/bin/python install --no-deps --no-index --find-links /src/dist aim-adapters
 

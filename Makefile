@@ -15,8 +15,8 @@ AUDIT_VENV ?= .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
 # pypi or osv: whom to ask for known vulnerabilities
 AUDIT_SERVICE ?= pypi
-CHECKED := app.chart api.crds api.reference rules.docs \
-	app.reference_commands app.reference_metrics app.reference_reasons app.reference_settings
+CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules \
+	tools.reference_commands tools.reference_metrics tools.reference_reasons tools.reference_settings
 
 .PHONY: help
 help: ## list the targets
@@ -105,14 +105,14 @@ $(DOCS_STAMP): requirements-docs.lock
 sbom: $(AUDIT_STAMP) ## the bill of materials of what the image holds: build/sbom.cdx.json (CycloneDX)
 	@mkdir -p build
 	@$(AUDIT_VENV)/bin/python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject pyproject.toml --of JSON -o build/sbom.cdx.json
-	@$(AUDIT_VENV)/bin/python -m app.supply_chain sbom build/sbom.cdx.json requirements.lock aim-adapters
+	@$(AUDIT_VENV)/bin/python -m tools.supply_chain sbom build/sbom.cdx.json requirements.lock aim-adapters
 
 .PHONY: audit
 audit: $(AUDIT_STAMP) ## known vulnerabilities of what the image holds; error 3: the service could not be asked
 	@mkdir -p build && rm -f build/audit.json
 	@$(AUDIT_VENV)/bin/pip-audit -r requirements.lock --require-hashes --disable-pip --vulnerability-service $(AUDIT_SERVICE) \
 		--timeout 15 --progress-spinner off --format json --output build/audit.json >build/audit.log 2>&1 || true
-	@$(AUDIT_VENV)/bin/python -m app.supply_chain audit build/audit.json build/audit.log
+	@$(AUDIT_VENV)/bin/python -m tools.supply_chain audit build/audit.json build/audit.log
 
 $(AUDIT_STAMP): requirements-audit.lock
 	@test -x $(AUDIT_VENV)/bin/python || python3 -m venv $(AUDIT_VENV)

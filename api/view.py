@@ -20,6 +20,9 @@ from api.record import record
 from api.source_uri import source_model_id
 
 Json = Mapping[str, Any]
+"""An object as it is read: never changed in place."""
+JsonObject = dict[str, Any]
+"""An object that is being made, or that belongs to whoever holds it."""
 AdapterMode = Literal["static", "dynamic"]
 ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 EMPTY: Json = {}

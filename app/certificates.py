@@ -8,19 +8,18 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, SERVICE, VALIDATING_WEBHOOK_CONFIGURATION, Kind
+from api.view import JsonObject
 from app.settings import Settings
 from certs.mounted import MountedAuthorities, MountedCertificate
 from certs.serve import ServingCertificate
 from certs.store import Lives, SelfManaged, Unavailable
-from reconcile.client import Client
-from reconcile.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from kube.client import Client
+from kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 NAMES_SECONDS = 300.0  # the Service is read again so often: its address hardly ever changes
 WATCH_PAUSE_SECONDS = 5.0  # after a watch of a configuration broke; the poll covers the time
@@ -35,7 +34,7 @@ class CertificateCluster:
         self._changed = asyncio.Event()
         self._names: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 
-    async def fetch_secret(self) -> Json | None:
+    async def fetch_secret(self) -> JsonObject | None:
         """Return our Secret, or None."""
         async with _unavailable("the Secret could not be read"):
             return await self._client.find(SECRET, self._namespace, self._settings.certificate_secret)
@@ -51,7 +50,7 @@ class CertificateCluster:
                 return False
         return True
 
-    async def replace_secret(self, secret: Json, data: dict[str, bytes]) -> bool:
+    async def replace_secret(self, secret: JsonObject, data: dict[str, bytes]) -> bool:
         """Put new data into the Secret; False when it changed since it was read."""
         async with _unavailable("the Secret could not be written"):
             try:
@@ -180,11 +179,11 @@ async def _unavailable(what: str) -> AsyncIterator[None]:
         raise Unavailable(f"{what}: {error}") from error
 
 
-def _hooks(configuration: Json) -> list[Json]:
+def _hooks(configuration: JsonObject) -> list[JsonObject]:
     return list(configuration.get("webhooks") or [])
 
 
-def _bundle(hook: Json) -> bytes:
+def _bundle(hook: JsonObject) -> bytes:
     try:
         return base64.b64decode((hook.get("clientConfig") or {}).get("caBundle") or "")
     except ValueError:

@@ -8,19 +8,20 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, EVENT, PERSISTENT_VOLUME_CLAIM, Kind
-from api.view import Json, dig, mapping
+from api.view import Json
 from app.metrics_auth import TokenGate
 from app.servers import AsgiApp, Receive, Scope, Send
 from app.settings import Settings
 from console.board import Board, Sources
 from console.routes import PATH, Console
 from console.views import Refused
-from reconcile.client import Client
-from reconcile.errors import ApiError, Forbidden, Gone
-from reconcile.informer import Informer
+from kube.client import Client
+from kube.errors import ApiError, Forbidden, Gone
+from kube.informer import Informer
 from rules.world import World
-from webhooks.direct import direct_of
+from webhooks.fast.direct import direct_of
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class EventFollower:
                 self._problems.pop(namespace, None)
                 async for event in self._client.watch(EVENT, version, namespace, field_selector=OURS):
                     pause = FIRST_PAUSE
-                    version = str(dig(event.object, "metadata", "resourceVersion") or version)
+                    version = str(view.dig(event.object, "metadata", "resourceVersion") or version)
                     if event.type in ("ADDED", "MODIFIED"):
                         self._take([event.object])
                 await asyncio.sleep(0.05)  # a server that ends each watch at once must not be asked without pause
@@ -155,7 +156,7 @@ class EventFollower:
     def _take(self, events: Iterable[Json]) -> None:
         """Note events; what happened last is kept."""
         for event in events:
-            metadata = mapping(event, "metadata")
+            metadata = view.mapping(event, "metadata")
             key = (str(metadata.get("namespace")), str(metadata.get("name")))
             self._events[key] = _trimmed(event)
             self._events.move_to_end(key)
@@ -170,12 +171,12 @@ _KEPT = ("type", "reason", "message", "count", "lastTimestamp", "eventTime", "in
 
 def _trimmed(event: Json) -> dict[str, Any]:
     kept = ("name", "namespace", "resourceVersion", "creationTimestamp")
-    metadata = {key: value for key, value in mapping(event, "metadata").items() if key in kept}
+    metadata = {key: value for key, value in view.mapping(event, "metadata").items() if key in kept}
     return {"metadata": metadata} | {key: event[key] for key in _KEPT if key in event}
 
 
 def _version(event: Json) -> int:
-    version = str(dig(event, "metadata", "resourceVersion") or "")
+    version = str(view.dig(event, "metadata", "resourceVersion") or "")
     return int(version) if version.isdigit() else 0
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from app.hugepages import use_huge_pages
-from reconcile.informer import Informer
+from kube.informer import Informer
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from api.kinds import Kind
 from app.servers import AsgiApp, Receive, Scope, Send, answer
-from reconcile.client import Client
-from reconcile.errors import ApiError
+from kube.client import Client
+from kube.errors import ApiError
 
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)

@@ -25,14 +25,14 @@ from app.watchdog import Watchdog
 from app.wiring import Parts, Wiring, wire
 from certs.pem import BadCertificate
 from certs.serve import ServingCertificate
-from reconcile.auth import NoCredentials
-from reconcile.cache import Key
-from reconcile.client import Client
-from reconcile.courtesy import Courtesy
-from reconcile.engine import AlwaysLeading, Engine
-from reconcile.events import EventRecorder
-from reconcile.informer import Informer
-from reconcile.lease import Lease
+from kube.auth import NoCredentials
+from kube.cache import Key
+from kube.client import Client
+from kube.courtesy import Courtesy
+from kube.engine import AlwaysLeading, Engine
+from kube.events import EventRecorder
+from kube.informer import Informer
+from kube.lease import Lease
 
 log = logging.getLogger(__name__)
 

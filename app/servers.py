@@ -22,8 +22,8 @@ import uvicorn
 from prometheus_client import Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.outbox import Outbox
-from webhooks.direct import EXTENSION, AnswersAtOnce
+from webhooks.fast.direct import EXTENSION, AnswersAtOnce
+from webhooks.fast.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ _JSON_HEAD = b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
 class DirectCycle:
-    """The short way for one request (see `webhooks.direct`): past ASGI's messages, straight to uvicorn's cycle."""
+    """The short way for one request (see `webhooks.fast.direct`): past ASGI's messages, straight to uvicorn's cycle."""
 
     __slots__ = ("_cycle", "begun")
 

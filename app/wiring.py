@@ -14,13 +14,13 @@ from api.view import Json
 from app.servers import AsgiApp
 from app.settings import Settings
 from disk.reasons import REASONS as JOB_REASONS
-from reconcile.cache import Key
-from reconcile.client import Client
-from reconcile.engine import Controller
-from reconcile.events import EventRecorder
-from reconcile.informer import Informer
-from reconcile.informers import CachedWorld, make_informers
+from kube.cache import Key
+from kube.client import Client
+from kube.engine import Controller
+from kube.events import EventRecorder
+from kube.informer import Informer
 from reconcile.manager import CONTROLLERS, make_reconciler
+from reconcile.world import CachedWorld, make_informers
 from rules.resolve import Ref
 
 if TYPE_CHECKING:
@@ -131,5 +131,5 @@ class LiveReader:
     client: Client
 
     async def read(self, ref: Ref) -> Json | None:
-        """Return the object as it is stored now, None when it does not exist. Raises: errors of `reconcile.errors`."""
+        """Return the object as it is stored now, None when it does not exist. Raises: errors of `kube.errors`."""
         return await self.client.find(ref.kind, ref.namespace, ref.name)

@@ -14,10 +14,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from cryptography import x509
 
+from api.view import JsonObject
 from certs import metrics
 from certs.decide import (
     PUBLISH_TIME,
@@ -49,7 +50,6 @@ from certs.serve import ServingCertificate
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 CERTIFICATE, KEY, BUNDLE, ISSUER_KEY, COMING_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.key"
 POLL_SECONDS = 30.0  # between looks when nobody says that something changed
@@ -63,7 +63,7 @@ class Unavailable(Exception):  # noqa: N818 - reads as what it is
 class Cluster(Protocol):
     """What is needed of the API server. All raise Unavailable."""
 
-    async def fetch_secret(self) -> Json | None:
+    async def fetch_secret(self) -> JsonObject | None:
         """Return our Secret, or None when it does not exist."""
         ...
 
@@ -71,7 +71,7 @@ class Cluster(Protocol):
         """Create our Secret; False when it exists already."""
         ...
 
-    async def replace_secret(self, secret: Json, data: dict[str, bytes]) -> bool:
+    async def replace_secret(self, secret: JsonObject, data: dict[str, bytes]) -> bool:
         """Put new data into the Secret as it was read; False when someone else changed it meanwhile."""
         ...
 
@@ -200,7 +200,7 @@ class SelfManaged:
             self._issuer = read.leaf_issuer
 
     async def _do(
-        self, step: Step, reason: str, secret: Json | None, read: _Read | None, names: frozenset[str]
+        self, step: Step, reason: str, secret: JsonObject | None, read: _Read | None, names: frozenset[str]
     ) -> None:
         data = self._data_after(step, read, names)
         if secret is None:
@@ -260,7 +260,7 @@ class SelfManaged:
         return had_it
 
 
-def read_secret(secret: Json | None) -> _Read | None:
+def read_secret(secret: JsonObject | None) -> _Read | None:
     """Return what a Secret holds; None when there is nothing in it that can be used."""
     data = {key: _decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
     try:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TypeVar
 
+from api import view
 from api.kinds import AIM_SERVICE
 from api.record import record
-from api.view import Json, name_of, namespace_of
+from api.view import Json
 from console.query import Query
 from console.views import (
     ADAPTER_STATES,
@@ -145,7 +146,7 @@ class Board:
         obj = new if new is not None else old
         if obj is None:
             return
-        key = (namespace_of(obj), name_of(obj))
+        key = (view.namespace_of(obj), view.name_of(obj))
         if new is None and key not in self._briefs:  # gone before anybody looked: nothing is kept of it
             self._dirty.discard(key)
         else:

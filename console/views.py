@@ -10,28 +10,11 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Protocol
 
+from api import view
 from api.kinds import AIM_ARTIFACT
 from api.quantity import parse_quantity
 from api.record import record
-from api.view import (
-    Json,
-    adapter_mode,
-    adapter_refs,
-    condition,
-    declared_rank,
-    dig,
-    integer,
-    items,
-    mapping,
-    model_id,
-    name_of,
-    namespace_of,
-    paused,
-    profile_name,
-    terminating,
-    text,
-    uses_adapters,
-)
+from api.view import Json
 from console.words import LONGEST_NAME, harmless, parse_time
 from rules.rank import CeilingDecision
 from rules.seen import see_service
@@ -191,25 +174,25 @@ def _word(value: object, default: str = "") -> str:
 
 def brief(service: Json) -> Brief:
     """Return what is kept of a service."""
-    entries = items(service, "status", "adapters")
-    declared = [ref.name for ref in adapter_refs(service)]
-    known = {name: entry for entry in entries if (name := text(entry, "name"))}
-    states = [_word(dig(known.get(name), "state"), "Pending") for name in dict.fromkeys(declared)]
-    states += [_word(dig(entry, "state"), "Pending") for name, entry in known.items() if name not in declared]
-    status = _word(dig(service, "status", "status"), "Pending")
-    own = f"{namespace_of(service)}/{name_of(service)}"
-    words = (own, _serves(service), text(service, "status", "resolvedProfile", "name") or "", *known, *declared)
+    entries = view.items(service, "status", "adapters")
+    declared = [ref.name for ref in view.adapter_refs(service)]
+    known = {name: entry for entry in entries if (name := view.text(entry, "name"))}
+    states = [_word(view.dig(known.get(name), "state"), "Pending") for name in dict.fromkeys(declared)]
+    states += [_word(view.dig(entry, "state"), "Pending") for name, entry in known.items() if name not in declared]
+    status = _word(view.dig(service, "status", "status"), "Pending")
+    own = f"{view.namespace_of(service)}/{view.name_of(service)}"
+    words = (own, _serves(service), view.text(service, "status", "resolvedProfile", "name") or "", *known, *declared)
     return Brief(
         status=status,
         adapters=tuple(states),
         trouble=status in BAD_STATES or any(state in BAD_STATES for state in states),
         staging=any(state in STAGING for state in states),
         haystack=" ".join(dict.fromkeys(words)).lower(),
-        claim=text(service, "status", "adapterDiskPersistentVolumeClaim") or "",
+        claim=view.text(service, "status", "adapterDiskPersistentVolumeClaim") or "",
         contents=tuple(
-            (text(entry, "digest") or f"{own}/{name}", size)
+            (view.text(entry, "digest") or f"{own}/{name}", size)
             for name, entry in known.items()
-            if (size := integer(entry, "sizeBytes"))
+            if (size := view.integer(entry, "sizeBytes"))
         ),
     )
 
@@ -225,14 +208,14 @@ def used_bytes(briefs: Sequence[Brief]) -> int:
 def service_view(service: Json, world: World) -> ServiceView:
     """Return a service as it is shown. What others on its disk use is not part of it: it would change with them."""
     seen = see_service(service, world)
-    with_adapters = uses_adapters(service)
+    with_adapters = view.uses_adapters(service)
     ceiling = seen.ceiling if with_adapters else None
     base = seen.base.artifact if seen.base.known else None
     return ServiceView(
-        namespace=_word(namespace_of(service)),
-        name=_word(name_of(service)),
-        status=_word(dig(service, "status", "status"), "Pending"),
-        mode=adapter_mode(service),
+        namespace=_word(view.namespace_of(service)),
+        name=_word(view.name_of(service)),
+        status=_word(view.dig(service, "status", "status"), "Pending"),
+        mode=view.adapter_mode(service),
         serves=_serves(service),
         base=_base(base) if base is not None else None,
         adapters=_adapters(service, world),
@@ -240,28 +223,28 @@ def service_view(service: Json, world: World) -> ServiceView:
         ceiling_origin=_word(ceiling.origin) if ceiling is not None else "",
         ceiling_asked=_asked(service, ceiling),
         with_adapters=with_adapters,
-        replicas=_word(dig(service, "status", "runtime", "replicas")),
+        replicas=_word(view.dig(service, "status", "runtime", "replicas")),
         ready=_ready(service),
-        claim=_word(dig(service, "status", "adapterDiskPersistentVolumeClaim")),
+        claim=_word(view.dig(service, "status", "adapterDiskPersistentVolumeClaim")),
         own_bytes=sum(size for _, size in dict(brief(service).contents).items()),
         notes=_notes(service),
-        paused=paused(service),
-        leaving=terminating(service),
-        created=parse_time(dig(service, "metadata", "creationTimestamp")),
+        paused=view.paused(service),
+        leaving=view.terminating(service),
+        created=parse_time(view.dig(service, "metadata", "creationTimestamp")),
     )
 
 
 def _serves(service: Json) -> str:
-    found = profile_name(service)
+    found = view.profile_name(service)
     for path in (("spec", "model", "name"), ("spec", "model", "image"), ("spec", "template", "name")):
-        found = found or text(service, *path)
+        found = found or view.text(service, *path)
     return _word(found)
 
 
 def _reported_or(service: Json, ceiling: CeilingDecision | None) -> int | None:
     if ceiling is None:
         return None
-    return ceiling.value if ceiling.value is not None else integer(service, "status", "adapterMaxRank")
+    return ceiling.value if ceiling.value is not None else view.integer(service, "status", "adapterMaxRank")
 
 
 def _asked(service: Json, ceiling: CeilingDecision | None) -> int | None:
@@ -273,16 +256,16 @@ def _asked(service: Json, ceiling: CeilingDecision | None) -> int | None:
 
 def _ready(service: Json) -> int | None:
     """Return the ready replicas: the first number of `1/2`."""
-    number = (text(service, "status", "runtime", "replicas") or "").partition("/")[0]
+    number = (view.text(service, "status", "runtime", "replicas") or "").partition("/")[0]
     return int(number) if number.isdigit() and len(number) < 7 else None
 
 
 def _base(artifact: Json) -> BaseView:
     return BaseView(
-        name=_word(name_of(artifact)),
-        model_id=_word(model_id(artifact)),
-        status=_word(dig(artifact, "status", "status"), "Pending"),
-        percentage=_percent(integer(artifact, "status", "progress", "percentage")),
+        name=_word(view.name_of(artifact)),
+        model_id=_word(view.model_id(artifact)),
+        status=_word(view.dig(artifact, "status", "status"), "Pending"),
+        percentage=_percent(view.integer(artifact, "status", "progress", "percentage")),
     )
 
 
@@ -292,8 +275,12 @@ def _percent(value: int | None) -> int | None:
 
 def _adapters(service: Json, world: World) -> tuple[AdapterView, ...]:
     """The declared ones in the user's order, then those that are leaving."""
-    known = {name: mapping(entry) for entry in items(service, "status", "adapters") if (name := text(entry, "name"))}
-    declared = list(dict.fromkeys(ref.name for ref in adapter_refs(service)))
+    known = {
+        name: view.mapping(entry)
+        for entry in view.items(service, "status", "adapters")
+        if (name := view.text(entry, "name"))
+    }
+    declared = list(dict.fromkeys(ref.name for ref in view.adapter_refs(service)))
     shown = [_adapter(service, world, name, known.get(name, {}), leaving=False) for name in declared]
     shown += [
         _adapter(service, world, name, entry, leaving=True) for name, entry in known.items() if name not in declared
@@ -302,23 +289,24 @@ def _adapters(service: Json, world: World) -> tuple[AdapterView, ...]:
 
 
 def _adapter(service: Json, world: World, name: str, entry: Json, *, leaving: bool) -> AdapterView:
-    artifact = world.get(AIM_ARTIFACT, namespace_of(service), name)
-    progress = mapping(entry, "progress")
+    artifact = world.get(AIM_ARTIFACT, view.namespace_of(service), name)
+    progress = view.mapping(entry, "progress")
     return AdapterView(
         name=_word(name),
         state=_word(entry.get("state"), "Pending"),
         leaving=leaving,
-        rank=integer(entry, "rank"),
-        declared=declared_rank(artifact) if artifact is not None else None,
-        size=integer(entry, "sizeBytes"),
-        percentage=_percent(integer(progress, "percentage")),
-        total=integer(progress, "totalBytes") or None,
-        loaded=integer(entry, "loadedReplicas"),
+        rank=view.integer(entry, "rank"),
+        declared=view.declared_rank(artifact) if artifact is not None else None,
+        size=view.integer(entry, "sizeBytes"),
+        percentage=_percent(view.integer(progress, "percentage")),
+        total=view.integer(progress, "totalBytes") or None,
+        loaded=view.integer(entry, "loadedReplicas"),
         error=harmless(entry.get("lastError") or ""),
-        attempts=integer(entry, "attempts"),
+        attempts=view.integer(entry, "attempts"),
         next_try=parse_time(entry.get("nextRetryTime")),
         warnings=tuple(
-            Note(_word(dig(note, "reason")), harmless(dig(note, "message") or "")) for note in items(entry, "warnings")
+            Note(_word(view.dig(note, "reason")), harmless(view.dig(note, "message") or ""))
+            for note in view.items(entry, "warnings")
         )[:MOST_ERRORS],
         since=parse_time(entry.get("lastObserved")),
     )
@@ -330,7 +318,7 @@ _ECHO = "Gated"  # says only that an earlier condition is not True
 
 def _notes(service: Json) -> tuple[Note, ...]:
     """What the conditions say is missing or wrong, in the order in which they depend on each other."""
-    entries = [condition(service, kind) for kind in _TOLD]
+    entries = [view.condition(service, kind) for kind in _TOLD]
     return tuple(
         Note(_word(entry.get("reason")), harmless(entry.get("message") or ""))
         for entry in entries
@@ -340,21 +328,21 @@ def _notes(service: Json) -> tuple[Note, ...]:
 
 def disk_view(namespace: str, claim: str, used: int, services: int, pvc: Json | None) -> DiskView:
     """Return an adapter disk. Args: `services` counts those on it; `pvc` is the claim, None when it is not known."""
-    capacity = parse_quantity(text(pvc, "status", "capacity", "storage"))
+    capacity = parse_quantity(view.text(pvc, "status", "capacity", "storage"))
     return DiskView(
         namespace=namespace,
         claim=_word(claim),
         used=used,
         services=services,
         capacity=None if capacity is None else int(capacity),
-        phase=_word(dig(pvc, "status", "phase")),
+        phase=_word(view.dig(pvc, "status", "phase")),
     )
 
 
 def event_view(event: Json) -> EventView:
     """Return an event as it is shown."""
-    about = mapping(event, "involvedObject")
-    stamps = (event.get("lastTimestamp"), event.get("eventTime"), dig(event, "metadata", "creationTimestamp"))
+    about = view.mapping(event, "involvedObject")
+    stamps = (event.get("lastTimestamp"), event.get("eventTime"), view.dig(event, "metadata", "creationTimestamp"))
     return EventView(
         at=next((moment for value in stamps if (moment := parse_time(value)) is not None), None),
         bad=event.get("type") == "Warning",
@@ -363,7 +351,7 @@ def event_view(event: Json) -> EventView:
         name=_word(about.get("name")),
         reason=_word(event.get("reason")),
         message=harmless(event.get("message") or ""),
-        count=integer(event, "count") or 1,
+        count=view.integer(event, "count") or 1,
     )
 
 

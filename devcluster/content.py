@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from api.view import JsonObject
 from devcluster.control_plane import OPERATORS
 from devcluster.kube import path_for
-
-Json = dict[str, Any]
 
 FIELD_MANAGER = "aim-dev"
 S3_SECRET = "aim-dev-s3"  # noqa: S105  a name
@@ -33,13 +30,13 @@ _PLURALS = {
 }
 
 
-def path_of(manifest: Json) -> str:
+def path_of(manifest: JsonObject) -> str:
     """Return the REST path of one of the manifests of this module."""
     meta = manifest["metadata"]
     return path_for(manifest["apiVersion"], _PLURALS[manifest["kind"]], meta.get("namespace"), meta["name"])
 
 
-def bootstrap() -> list[Json]:
+def bootstrap() -> list[JsonObject]:
     """Return what the cluster's own programs need: their rights, and the storage classes."""
     return [
         {
@@ -54,7 +51,7 @@ def bootstrap() -> list[Json]:
     ]
 
 
-def storage_class(name: str, provisioner: str, *, default: bool) -> Json:
+def storage_class(name: str, provisioner: str, *, default: bool) -> JsonObject:
     """Return a class whose claims are bound as soon as they are made."""
     annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
     return {
@@ -68,7 +65,7 @@ def storage_class(name: str, provisioner: str, *, default: bool) -> Json:
     }
 
 
-def source_secrets(namespace: str, *, access_key: str, secret_key: str, token: str) -> list[Json]:
+def source_secrets(namespace: str, *, access_key: str, secret_key: str, token: str) -> list[JsonObject]:
     """Return the Secrets with the credentials of hub and S3, under the names that clients commonly read."""
     return [
         _secret(
@@ -85,7 +82,7 @@ def source_secrets(namespace: str, *, access_key: str, secret_key: str, token: s
     ]
 
 
-def runtime_config(*, hub: str, s3: str) -> Json:
+def runtime_config(*, hub: str, s3: str) -> JsonObject:
     """Return the AIMClusterRuntimeConfig `default`: downloads go to this cluster's hub and S3 (their URLs)."""
     return {
         "apiVersion": f"{_GROUP}/v1alpha1",
@@ -104,7 +101,7 @@ def runtime_config(*, hub: str, s3: str) -> Json:
     }
 
 
-def cluster_profile() -> Json:
+def cluster_profile() -> JsonObject:
     """Return the AIMClusterProfile that serves the small base model on one MI300X, with adapters."""
     return {
         "apiVersion": f"{_GROUP}/v1alpha2",
@@ -129,7 +126,7 @@ def cluster_profile() -> Json:
     }
 
 
-def probe() -> Json:
+def probe() -> JsonObject:
     """Return an object that the schema accepts and only the webhook refuses: an adapter that names no base at all.
 
     It is only ever sent as a dry run. While the webhook is not active the API server accepts it.
@@ -142,7 +139,7 @@ def probe() -> Json:
     }
 
 
-def _secret(namespace: str, name: str, values: dict[str, str]) -> Json:
+def _secret(namespace: str, name: str, values: dict[str, str]) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -152,5 +149,5 @@ def _secret(namespace: str, name: str, values: dict[str, str]) -> Json:
     }
 
 
-def _from_secret(name: str, secret: str, key: str) -> Json:
+def _from_secret(name: str, secret: str, key: str) -> JsonObject:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}

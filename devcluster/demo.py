@@ -19,17 +19,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
 
+from api.view import JsonObject
 from devcluster.folder import Layout
 from devcluster.front import bring_up, plain, take_down
 from devcluster.info import gather
 from devcluster.sample_adapters import GEMMA, SampleAdapter, write_adapter
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLE = REPOSITORY / "config/samples/aim_v1alpha2_lora_adapters.yaml"
@@ -53,7 +53,7 @@ class StepFailedError(Exception):
 class Demo:
     """A running cluster and the story told on it."""
 
-    info: Json
+    info: JsonObject
 
     # -- telling ----------------------------------------------------------------------------------------------------
 
@@ -115,24 +115,24 @@ class Demo:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def get(self, kind: str, name: str) -> Json | None:
+    def get(self, kind: str, name: str) -> JsonObject | None:
         """Return an object of the namespace `default`, or None."""
         text = self.run("get", kind, name, "-o", "json", "--ignore-not-found", show=False)
         return json.loads(text) if text.strip() else None
 
-    def adapter(self, service: str, name: str) -> Json:
+    def adapter(self, service: str, name: str) -> JsonObject:
         """Return an adapter's entry in the status, empty when there is none."""
         entries = ((self.get("aimsvc", service) or {}).get("status") or {}).get("adapters") or []
         return next((entry for entry in entries if entry["name"] == name), {})
 
-    def isvc(self, service: str) -> Json | None:
+    def isvc(self, service: str) -> JsonObject | None:
         """Return the service's InferenceService."""
         found = json.loads(
             self.run("get", "isvc", "-o", "json", "-l", f"aim.eai.amd.com/service={service}", show=False)
         )
         return found["items"][0] if found["items"] else None
 
-    def pod(self, service: str) -> Json | None:
+    def pod(self, service: str) -> JsonObject | None:
         """Return the service's only running predictor pod."""
         selector = f"aim.eai.amd.com/service={service},component=predictor"
         found = json.loads(self.run("get", "pods", "-o", "json", "-l", selector, show=False))["items"]
@@ -289,7 +289,7 @@ class Demo:
     def _wait_state(self, service: str, adapter: str, state: str) -> None:
         self.wait(f"adapter {adapter} to be {state}", lambda: self.adapter(service, adapter).get("state") == state)
 
-    def _running(self, service: str) -> Json:
+    def _running(self, service: str) -> JsonObject:
         pod, isvc = self.pod(service), self.isvc(service)
         if pod is None or isvc is None:
             raise StepFailedError(f"one predictor pod of {service}", self._story(None))
@@ -305,7 +305,7 @@ class Demo:
 
 
 def _adapter(name: str, source: str, *, rank: int | None = None, fits: str = GEMMA.model_id) -> str:
-    spec: Json = {"type": "adapter", "modelId": f"acme/{name}", "compatibleWith": [fits], "sourceUri": source}
+    spec: JsonObject = {"type": "adapter", "modelId": f"acme/{name}", "compatibleWith": [fits], "sourceUri": source}
     if rank is not None:
         spec["rank"] = rank
     return _manifest("aim.eai.amd.com/v1alpha1", "AIMArtifact", name, spec)
@@ -319,7 +319,7 @@ def _service(
     profile: str = "gemma-3-27b-it-mi300x-bf16",
     max_rank: int | None = None,
 ) -> str:
-    spec: Json = {
+    spec: JsonObject = {
         "profile": {"name": profile},
         "adapterMode": mode,
         "adapters": [{"name": adapter, "kind": "AIMArtifact"} for adapter in adapters],
@@ -329,7 +329,7 @@ def _service(
     return _manifest("aim.eai.amd.com/v1alpha2", "AIMService", name, spec)
 
 
-def _manifest(api_version: str, kind: str, name: str, spec: Json) -> str:
+def _manifest(api_version: str, kind: str, name: str, spec: JsonObject) -> str:
     return json.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from api.view import JsonObject
 from devcluster import content
 from devcluster.control_plane import LOOPBACK
 from devcluster.folder import Layout, World, is_running, read_state
 from devcluster.kube import Kube, KubeError
 from devcluster.pods import is_ready
-
-Json = dict[str, Any]
 
 NAMESPACE = "aim-system"
 RELEASE = "aim-adapters"
@@ -28,7 +26,7 @@ class NotRunningError(Exception):
     """There is no running cluster in the folder."""
 
 
-def gather(folder: Path) -> Json:
+def gather(folder: Path) -> JsonObject:
     """Return the facts about the cluster in the folder, as `dev info --json` prints them.
 
     Raises: NotRunningError.
@@ -43,7 +41,7 @@ def gather(folder: Path) -> Json:
     return facts
 
 
-def render(layout: Layout, world: World, state: Json) -> Json:
+def render(layout: Layout, world: World, state: JsonObject) -> JsonObject:
     """Return what the files say; `metrics` and `admission` are null until the API server is asked."""
     programs = state.get("programs", {})
     return {
@@ -76,7 +74,7 @@ def render(layout: Layout, world: World, state: Json) -> Json:
     }
 
 
-async def _ask(layout: Layout) -> Json:
+async def _ask(layout: Layout) -> JsonObject:
     """Ask the API server where the service answers; what it does not know stays null."""
     async with Kube.from_kubeconfig(layout.kubeconfig) as kube:
         try:
@@ -100,7 +98,7 @@ async def _ask(layout: Layout) -> Json:
     }
 
 
-def metrics_of(services: list[Json], pods: list[Json]) -> str | None:
+def metrics_of(services: list[JsonObject], pods: list[JsonObject]) -> str | None:
     """Return the URL of the metrics: of the Service that has a port of this name, else of a ready pod."""
     for service in services:
         for port in service["spec"].get("ports") or []:
@@ -110,7 +108,7 @@ def metrics_of(services: list[Json], pods: list[Json]) -> str | None:
     return f"http://{ready[0]}:{_HEALTH_PORT}/metrics" if ready else None
 
 
-def admission_of(hooks: list[Json], services: list[Json]) -> tuple[str | None, bytes]:
+def admission_of(hooks: list[JsonObject], services: list[JsonObject]) -> tuple[str | None, bytes]:
     """Return the origin of the admission port and the CA bundle that vouches for it, as the API server uses them."""
     addresses = {service["metadata"]["name"]: service["spec"].get("clusterIP") for service in services}
     for hook in hooks:
@@ -123,12 +121,12 @@ def admission_of(hooks: list[Json], services: list[Json]) -> tuple[str | None, b
     return None, b""
 
 
-def _ready_address(pod: Json) -> str | None:
+def _ready_address(pod: JsonObject) -> str | None:
     going = pod["metadata"].get("deletionTimestamp")
     return (pod.get("status") or {}).get("podIP") if is_ready(pod) and not going else None
 
 
-def describe(facts: Json) -> None:
+def describe(facts: JsonObject) -> None:
     """Print the facts for people (secrets too: they are this cluster's own, and worth nothing elsewhere)."""
     console = Console(soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)

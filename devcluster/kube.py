@@ -22,12 +22,12 @@ import httpx
 import orjson
 import yaml
 
+from api.view import JsonObject
 from devcluster.handshake import ClosesWhenGivenUp
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-Objects = list[Json]
+Objects = list[JsonObject]
 Params = Mapping[str, str | int | bool]
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -175,11 +175,11 @@ class Kube:
             return _decode(answer.status_code, answer.headers.get("content-type", ""), answer.content)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def get(self, path: str, params: Params | None = None) -> Json:
+    async def get(self, path: str, params: Params | None = None) -> JsonObject:
         """Read one object. Raises: KubeError (404 when it is absent)."""
         return as_object(await self.request("GET", path, params=params))
 
-    async def find(self, path: str, params: Params | None = None) -> Json | None:
+    async def find(self, path: str, params: Params | None = None) -> JsonObject | None:
         """Read one object, None when it does not exist. Raises: KubeError for anything but 404."""
         try:
             return await self.get(path, params)
@@ -193,30 +193,30 @@ class Kube:
         items, _ = await self._list(path, params)
         return items
 
-    async def create(self, path: str, body: Json, params: Params | None = None) -> Json:
+    async def create(self, path: str, body: JsonObject, params: Params | None = None) -> JsonObject:
         """POST to a collection. Raises: KubeError (409 AlreadyExists when it is there)."""
         return as_object(await self.request("POST", path, params=params, body=body))
 
-    async def update(self, path: str, body: Json, params: Params | None = None) -> Json:
+    async def update(self, path: str, body: JsonObject, params: Params | None = None) -> JsonObject:
         """PUT one object. Raises: KubeError (409 Conflict on a stale resourceVersion)."""
         return as_object(await self.request("PUT", path, params=params, body=body))
 
     async def patch(
         self, path: str, body: Any, *, content_type: str = MERGE_PATCH, params: Params | None = None
-    ) -> Json:
+    ) -> JsonObject:
         """PATCH one object (merge patch unless told otherwise). Raises: KubeError."""
         return as_object(await self.request("PATCH", path, params=params, body=body, content_type=content_type))
 
-    async def patch_status(self, path: str, status: Json, *, content_type: str = MERGE_PATCH) -> Json:
+    async def patch_status(self, path: str, status: JsonObject, *, content_type: str = MERGE_PATCH) -> JsonObject:
         """Merge `status` into the status subresource of the object at `path`. Raises: KubeError."""
         return await self.patch(f"{path}/status", {"status": status}, content_type=content_type)
 
-    async def apply(self, path: str, body: Json, *, field_manager: str, force: bool = False) -> Json:
+    async def apply(self, path: str, body: JsonObject, *, field_manager: str, force: bool = False) -> JsonObject:
         """Apply one object server-side as `field_manager`. Raises: KubeError (409: a conflict, without force)."""
         params: dict[str, str | int | bool] = {"fieldManager": field_manager, "force": force}
         return await self.patch(path, body, content_type=APPLY_PATCH, params=params)
 
-    async def delete(self, path: str, body: Json | None = None, *, missing_ok: bool = True) -> None:
+    async def delete(self, path: str, body: JsonObject | None = None, *, missing_ok: bool = True) -> None:
         """Delete one object (`body`: DeleteOptions). Raises: KubeError; 404 only when `missing_ok` is False."""
         try:
             await self.request("DELETE", path, body=body)
@@ -224,14 +224,14 @@ class Kube:
             if not (error.not_found and missing_ok):
                 raise
 
-    async def watch(self, path: str, params: Params | None = None) -> AsyncGenerator[tuple[str, Json], None]:
+    async def watch(self, path: str, params: Params | None = None) -> AsyncGenerator[tuple[str, JsonObject], None]:
         """List and watch a collection for ever; end it by cancelling or closing the iterator.
 
         Yields (type, object): ADDED, MODIFIED, DELETED, and ("SYNCED", {}) each time a whole list was delivered.
         It resumes from the last resource version, lists again when that is gone (410), and then also tells the
         DELETED of what vanished meanwhile. Failures are retried for ever with growing, jittered pauses.
         """
-        known: dict[str, Json] = {}
+        known: dict[str, JsonObject] = {}
         version = ""
         failures = 0
         while True:
@@ -283,7 +283,7 @@ class Kube:
 
     async def _watch_once(
         self, path: str, params: Params | None, version: str
-    ) -> AsyncGenerator[tuple[str, Json], None]:
+    ) -> AsyncGenerator[tuple[str, JsonObject], None]:
         """Yield the events of one watch request until the server ends it. Raises: KubeError."""
         seconds = random.randint(_WATCH_MIN_S, _WATCH_MAX_S)  # noqa: S311 (spreads load, no secret)
         query: dict[str, str | int | bool] = {
@@ -318,7 +318,7 @@ def cluster_ca(path: str | Path) -> bytes:
     return _material(cluster, "certificate-authority", path.parent)
 
 
-def as_object(value: Any) -> Json:
+def as_object(value: Any) -> JsonObject:
     """Return `value` as a JSON object. Raises: KubeError when the server sent something else."""
     if not isinstance(value, dict):
         raise KubeError(200, "UnexpectedBody", f"expected a JSON object, got {type(value).__name__}")
@@ -345,7 +345,7 @@ def _decode(status: int, content_type: str, raw: bytes) -> Any:
     raise KubeError(status, f"HTTP{status}", str(body or "").strip()[:500], body)
 
 
-def _event(line: bytes) -> tuple[str, Json]:
+def _event(line: bytes) -> tuple[str, JsonObject]:
     """Split one line of a watch. Raises: KubeError for an ERROR event (410 among them)."""
     event = orjson.loads(line)
     kind, item = str(event["type"]), as_object(event["object"])
@@ -356,12 +356,12 @@ def _event(line: bytes) -> tuple[str, Json]:
     return kind, item
 
 
-def _key(item: Json) -> str:
+def _key(item: JsonObject) -> str:
     meta = item["metadata"]
     return f"{meta.get('namespace', '')}/{meta['name']}"
 
 
-def _remember(known: dict[str, Json], kind: str, item: Json) -> None:
+def _remember(known: dict[str, JsonObject], kind: str, item: JsonObject) -> None:
     """Keep the identity of what a later relist may find missing."""
     if kind == "DELETED":
         known.pop(_key(item), None)
@@ -369,10 +369,10 @@ def _remember(known: dict[str, Json], kind: str, item: Json) -> None:
         known[_key(item)] = item
 
 
-def _difference(known: dict[str, Json], items: list[Json]) -> list[tuple[str, Json]]:
+def _difference(known: dict[str, JsonObject], items: list[JsonObject]) -> list[tuple[str, JsonObject]]:
     """Return the events that lead from `known` to a fresh list, and make `known` that list."""
     fresh = {_key(item): item for item in items}
-    events: list[tuple[str, Json]] = []
+    events: list[tuple[str, JsonObject]] = []
     for key, old in known.items():
         new = fresh.get(key)
         if new is None or new["metadata"].get("uid") != old["metadata"].get("uid"):
@@ -401,19 +401,19 @@ def _retry_after(answer: httpx.Response) -> float:
         return 1.0
 
 
-def _context(config: Any, path: Path) -> tuple[Json, Json]:
+def _context(config: Any, path: Path) -> tuple[JsonObject, JsonObject]:
     """Return (cluster, user) of the current context. Raises: ValueError."""
     try:
         wanted = config["current-context"]
         context = next(c["context"] for c in config["contexts"] if c["name"] == wanted)
         cluster = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
-        user: Json | None = next((u["user"] for u in config["users"] if u["name"] == context["user"]), None)
+        user: JsonObject | None = next((u["user"] for u in config["users"] if u["name"] == context["user"]), None)
     except (KeyError, TypeError, StopIteration) as error:
         raise ValueError(f"{path}: no usable current-context in this kubeconfig") from error
     return cluster, user or {}
 
 
-def _tls(cluster: Json, user: Json, base: Path) -> ssl.SSLContext | bool:
+def _tls(cluster: JsonObject, user: JsonObject, base: Path) -> ssl.SSLContext | bool:
     """Build the TLS side: trust the cluster's CA only, show the client certificate if there is one."""
     if str(cluster["server"]).startswith("http://"):
         return False
@@ -436,7 +436,7 @@ def _tls(cluster: Json, user: Json, base: Path) -> ssl.SSLContext | bool:
     return context
 
 
-def _material(section: Json, field: str, base: Path) -> bytes:
+def _material(section: JsonObject, field: str, base: Path) -> bytes:
     """Return the PEM bytes of `field`, inline (`…-data`) or from a file; empty when neither is there."""
     inline = section.get(f"{field}-data")
     if inline:
@@ -448,6 +448,6 @@ def _material(section: Json, field: str, base: Path) -> bytes:
     return (base / named).read_bytes() if named else b""
 
 
-def _token(user: Json, base: Path) -> str:
+def _token(user: JsonObject, base: Path) -> str:
     named = user.get("tokenFile")
     return str(user.get("token") or ((base / named).read_text().strip() if named else ""))

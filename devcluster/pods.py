@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Json = dict[str, Any]
+from api.view import JsonObject
 
 _HOPELESS = 4  # restarts
 
 
-def describe_pods(pods: list[Json]) -> str:
+def describe_pods(pods: list[JsonObject]) -> str:
     """Return how many pods are ready, and what keeps the first other one ("0 of 2 pods ready; a: ErrImagePull: …")."""
     living = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     if not living:
@@ -22,7 +20,7 @@ def describe_pods(pods: list[Json]) -> str:
     return f"{text}; {waiting[0]['metadata']['name']}: {reason}" if reason else text
 
 
-def is_rolled_out(deployment: Json) -> bool:
+def is_rolled_out(deployment: JsonObject) -> bool:
     """Tell whether the Deployment's newest revision alone is there, and at least one pod of it is available."""
     status = deployment.get("status") or {}
     seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
@@ -30,7 +28,7 @@ def is_rolled_out(deployment: Json) -> bool:
     return bool(seen and updated and status.get("replicas") == updated and status.get("availableReplicas", 0) > 0)
 
 
-def is_crashing(pods: list[Json]) -> bool:
+def is_crashing(pods: list[JsonObject]) -> bool:
     """Tell whether every pod was started again so often that waiting longer will not help."""
     counts = [
         sum(c.get("restartCount") or 0 for c in (pod.get("status") or {}).get("containerStatuses") or [])
@@ -40,20 +38,20 @@ def is_crashing(pods: list[Json]) -> bool:
     return bool(counts) and min(counts) >= _HOPELESS
 
 
-def _end(terminated: Json) -> str:
+def _end(terminated: JsonObject) -> str:
     """Return how a container ended last: exit code, reason, the last line of its message."""
     message = (terminated.get("message") or "").strip().splitlines()
     said = f": {message[-1]}" if message else ""
     return f"it last ended with exit code {terminated.get('exitCode', '?')} ({terminated.get('reason', '?')}){said}"
 
 
-def is_ready(pod: Json) -> bool:
+def is_ready(pod: JsonObject) -> bool:
     """Tell whether the pod has the condition Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _reason(pod: Json) -> str:
+def _reason(pod: JsonObject) -> str:
     """Return why the pod is not ready, as its status says it; "" when it says nothing yet."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or []:

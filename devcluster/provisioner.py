@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from api.view import JsonObject
 from devcluster.content import RWO_PROVISIONER, RWX_PROVISIONER
 from devcluster.kube import Kube, KubeError
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"  # what the volume controller and kubectl look at
 _STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"  # set on a claim by the volume controller: do it
@@ -36,14 +36,14 @@ class Plan:
     """What is to be done: make `volume`, refuse with `reason`, or remove the volume's directory and itself."""
 
     action: Literal["none", "create", "refuse", "remove"]
-    volume: Json | None = None
+    volume: JsonObject | None = None
     reason: str = ""
 
 
 _NOTHING = Plan("none")
 
 
-def plan_claim(claim: Json, claims: Path) -> Plan:
+def plan_claim(claim: JsonObject, claims: Path) -> Plan:
     """Decide about a claim that may want a volume of ours."""
     meta, spec = claim["metadata"], claim["spec"]
     provisioner = (meta.get("annotations") or {}).get(_STORAGE_PROVISIONER)
@@ -61,7 +61,7 @@ def plan_claim(claim: Json, claims: Path) -> Plan:
     return Plan("create", volume=render_volume(claim, claims, provisioner))
 
 
-def render_volume(claim: Json, claims: Path, provisioner: str) -> Json:
+def render_volume(claim: JsonObject, claims: Path, provisioner: str) -> JsonObject:
     """Return the PersistentVolume for a claim, already bound to it by uid."""
     meta, spec = claim["metadata"], claim["spec"]
     namespace, name = meta["namespace"], meta["name"]
@@ -87,7 +87,7 @@ def render_volume(claim: Json, claims: Path, provisioner: str) -> Json:
     }
 
 
-def plan_volume(volume: Json) -> Plan:
+def plan_volume(volume: JsonObject) -> Plan:
     """Decide about a volume: one of ours that its claim has released goes, directory and all."""
     meta = volume["metadata"]
     ours = (meta.get("annotations") or {}).get(_PROVISIONED_BY) in _PROVISIONERS
@@ -125,7 +125,7 @@ class Provisioner:
             if kind in ("ADDED", "MODIFIED"):
                 await self._guarded(self._serve_volume, volume)
 
-    async def _guarded(self, work: Callable[[Json], Awaitable[None]], item: Json) -> None:
+    async def _guarded(self, work: Callable[[JsonObject], Awaitable[None]], item: JsonObject) -> None:
         """Do one piece of work, trying again a few times; then the object's next event or the next start must do."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -135,7 +135,7 @@ class Provisioner:
                 log.warning("provisioning of %s failed: %s", item["metadata"]["name"], error)
                 await asyncio.sleep(_PAUSE_S * 2**attempt)
 
-    async def _serve_claim(self, claim: Json) -> None:
+    async def _serve_claim(self, claim: JsonObject) -> None:
         plan = plan_claim(claim, self._claims)
         if plan.action == "refuse":
             await self._refuse(claim, plan.reason)
@@ -148,7 +148,7 @@ class Provisioner:
                 if not error.conflict:  # the volume is there from an earlier try
                     raise
 
-    async def _refuse(self, claim: Json, reason: str) -> None:
+    async def _refuse(self, claim: JsonObject, reason: str) -> None:
         meta = claim["metadata"]
         if meta["uid"] in self._refused:
             return
@@ -157,7 +157,7 @@ class Provisioner:
             f"/api/v1/namespaces/{meta['namespace']}/events", render_refusal(claim, reason, datetime.now(UTC))
         )
 
-    async def _serve_volume(self, volume: Json) -> None:
+    async def _serve_volume(self, volume: JsonObject) -> None:
         if plan_volume(volume).action != "remove":
             return
         reference = volume["spec"]["claimRef"]
@@ -165,7 +165,7 @@ class Provisioner:
         await self._kube.delete(f"/api/v1/persistentvolumes/{volume['metadata']['name']}")
 
 
-def render_refusal(claim: Json, reason: str, now: datetime) -> Json:
+def render_refusal(claim: JsonObject, reason: str, now: datetime) -> JsonObject:
     """Return the Warning event that tells why a claim stays Pending. `now` is in UTC."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = claim["metadata"]
@@ -218,7 +218,7 @@ def remove_directory(claims: Path, owners: Path, place: Path, uid: str) -> None:
             parent.rmdir()
 
 
-def _place(reference: Json) -> Path:
+def _place(reference: JsonObject) -> Path:
     return Path(reference["namespace"]) / str(reference["name"])
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from api.view import JsonObject
 from devcluster.kube import Kube
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _CONNECT_S = 2.0
 _HIGH_WATER_BYTES = 1 << 20  # of what one side has not taken yet, before the other is paused
 _BACKLOG = 512
@@ -29,7 +29,7 @@ class Backend:
     """A pod that may take traffic: its address, and its containers for the names of their ports."""
 
     ip: str
-    containers: Sequence[Json]
+    containers: Sequence[JsonObject]
 
     def port(self, target: int | str) -> int | None:
         """Return the port's number, None when no container names such a port."""
@@ -64,7 +64,7 @@ def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     return bool(selector) and all(labels.get(k) == v for k, v in selector.items())
 
 
-def wanted_listenings(service: Json) -> list[Listening]:
+def wanted_listenings(service: JsonObject) -> list[Listening]:
     """Return where a Service must be listened on: TCP ports of loopback ClusterIPs, if it selects pods."""
     spec, meta = service["spec"], service["metadata"]
     address = spec.get("clusterIP") or ""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from api.view import JsonObject
 from devcluster import content, control_plane, provisioner
 from devcluster.base_models import BASE_MODELS, write_base_model
 from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
@@ -251,17 +252,17 @@ class Startup:
                 log.exception("the provisioner failed and starts again")
                 await asyncio.sleep(1.0)
 
-    def _secrets(self) -> list[content.Json]:
+    def _secrets(self) -> list[JsonObject]:
         world = self.world
         return content.source_secrets(
             "default", access_key=world.s3_access_key, secret_key=world.s3_secret_key, token=world.hub_token
         )
 
-    def _runtime_config(self) -> content.Json:
+    def _runtime_config(self) -> JsonObject:
         ports = self.world.ports
         return content.runtime_config(hub=f"http://{LOOPBACK}:{ports['hub']}", s3=f"http://{LOOPBACK}:{ports['s3']}")
 
-    async def _apply_all(self, manifests: list[content.Json]) -> None:
+    async def _apply_all(self, manifests: list[JsonObject]) -> None:
         """Apply objects of ours, waiting a little where their kind or namespace only just came. Raises: StepError."""
         pending = list(manifests)
 
@@ -402,5 +403,5 @@ class Startup:
             )
 
 
-def _name(manifest: content.Json) -> str:
+def _name(manifest: JsonObject) -> str:
     return f"{manifest['kind']} {manifest['metadata']['name']}"

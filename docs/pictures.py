@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
+from api.view import JsonObject
 from devcluster.base_models import BASE_MODELS
 from devcluster.content import source_secrets
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
 from devcluster.sample_adapters import SampleAdapter, write_adapter
 
-Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/assets/pictures"
 NAMESPACE = "team-llm"
@@ -71,13 +71,13 @@ spec:
 """
 
 
-def adapter(name: str, **spec: Any) -> Json:
+def adapter(name: str, **spec: Any) -> JsonObject:
     """Return an AIMArtifact of type adapter for the small base."""
     body = {"type": "adapter", "modelId": f"acme/{name}", "sourceUri": f"hf://acme/{name}", "rank": 16}
     return _object("v1alpha1", "AIMArtifact", name, body | {"compatibleWith": [TINY.model_id]} | spec)
 
 
-def story(info: Json) -> list[Json]:
+def story(info: JsonObject) -> list[JsonObject]:
     """Return the objects of the pictures: a service with two good adapters and one whose source is not there."""
     names = ("sql", "german", "tone")
     adapters = [{"name": name, "kind": "AIMArtifact"} for name in names]
@@ -98,7 +98,7 @@ def story(info: Json) -> list[Json]:
     ]
 
 
-def _object(version: str, kind: str, name: str, spec: Json) -> Json:
+def _object(version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": f"aim.eai.amd.com/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -173,7 +173,7 @@ def _states(desk: Desk) -> dict[str, str]:
     return {entry["name"]: entry["state"] for entry in status.get("adapters") or ()}
 
 
-def make(info: Json, folder: Path) -> None:
+def make(info: JsonObject, folder: Path) -> None:
     """Play the story on a running cluster and draw it."""
     for name, rank in (("sql", 16), ("german", 32)):
         write_adapter(Path(info["hub"]["root"]), SampleAdapter(f"acme/{name}", TINY, rank))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from api.view import Json, condition
+from api import view
+from api.view import Json
 from reconcile.objects import timestamp
 
 
@@ -49,7 +50,7 @@ def render_conditions(
     """Return the list to store, sorted by type; a condition whose status did not change keeps its transition time."""
     rendered = []
     for new in sorted(conditions, key=lambda entry: entry.type):
-        old = condition(obj, new.type)
+        old = view.condition(obj, new.type)
         kept = old.get("lastTransitionTime") if old.get("status") == new.status else None
         rendered.append(
             {

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from api import view
 from api.jobs import Progress
 from api.kinds import JOB, NODE, POD, Kind
 from api.names import LABEL_ROLE
-from api.view import Json, adapter_path, dig, is_adapter, items, mapping, name_of, namespace_of, text, uid_of
-from reconcile.cache import Key
-from reconcile.engine import GATHER, KeyFunction, Watch, keys_of_both
-from reconcile.informer import Informer
-from reconcile.informers import CachedWorld, owner_name, word
+from api.view import Json
+from kube.cache import Key
+from kube.engine import GATHER, KeyFunction, Watch, keys_of_both
+from kube.informer import Informer
+from kube.poll import Poller, Question
 from reconcile.jobs import JobState, read_job
-from reconcile.poll import Poller, Question
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import Shell
+from reconcile.world import CachedWorld, owner_name, word
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,14 @@ class Tools:
 
     def owned(self, kind: Kind, owner: Json) -> list[Json]:
         """Return the cached objects of a kind, of the owner's namespace, that an object owns."""
-        return list(self.informers[kind].by_index("owner", word(owner, uid_of(owner))))
+        return list(self.informers[kind].by_index("owner", word(owner, view.uid_of(owner))))
 
     def jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
         """Return the states of an owner's Jobs of one role."""
         return tuple(
-            read_job(job, self.informers[POD].by_index("owner", word(job, uid_of(job))))
+            read_job(job, self.informers[POD].by_index("owner", word(job, view.uid_of(job))))
             for job in self.owned(JOB, owner)
-            if text(job, "metadata", "labels", LABEL_ROLE) == role
+            if view.text(job, "metadata", "labels", LABEL_ROLE) == role
         )
 
     def follow(self, key: Key, jobs: Iterable[JobState]) -> dict[str, Progress]:
@@ -89,15 +90,15 @@ def parse_progress(body: object) -> Progress | None:
 
 def parse_models(body: object) -> frozenset[str] | None:
     """Read the ids of `GET /v1/models`; None when the answer is none."""
-    data = dig(body, "data")
+    data = view.dig(body, "data")
     if not isinstance(data, list):
         return None
-    return frozenset(identity for entry in data if (identity := text(entry, "id")))
+    return frozenset(identity for entry in data if (identity := view.text(entry, "id")))
 
 
 def keys(objects: Iterable[Json]) -> list[Key]:
     """Return the keys of objects."""
-    return [(namespace_of(obj), name_of(obj)) for obj in objects]
+    return [(view.namespace_of(obj), view.name_of(obj)) for obj in objects]
 
 
 def owner_key(kind: Kind) -> Callable[[Json], Keys]:
@@ -105,7 +106,7 @@ def owner_key(kind: Kind) -> Callable[[Json], Keys]:
 
     def mapping(obj: Json) -> Keys:
         name = owner_name(obj, kind)
-        return [(namespace_of(obj), name)] if name else []
+        return [(view.namespace_of(obj), name)] if name else []
 
     return mapping
 
@@ -129,9 +130,9 @@ _NEWS_OF_ITS_OWN = dict.fromkeys(("progress", "lastReap", "lastReapTime", "lastR
 
 
 def _beside_progress(obj: Json) -> tuple[Json, ...]:
-    metadata, status = {**mapping(obj, "metadata"), "resourceVersion": ""}, mapping(obj, "status")
-    told = {"adapterPath": adapter_path(obj)} if is_adapter(obj) else {**status, **_NEWS_OF_ITS_OWN}
-    return metadata, mapping(obj, "spec"), told
+    metadata, status = {**view.mapping(obj, "metadata"), "resourceVersion": ""}, view.mapping(obj, "status")
+    told = {"adapterPath": view.adapter_path(obj)} if view.is_adapter(obj) else {**status, **_NEWS_OF_ITS_OWN}
+    return metadata, view.mapping(obj, "spec"), told
 
 
 SIBLINGS = timedelta(seconds=1)
@@ -149,35 +150,37 @@ def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, .
     def by_job(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
         if old is None or new is None or _said(old) != _said(new):
             return keys_of_both(owner)(old, new)
-        if items(old, "status", "conditions") == items(new, "status", "conditions"):
+        if view.items(old, "status", "conditions") == view.items(new, "status", "conditions"):
             return ()
-        now = pods.by_index("owner", word(new, uid_of(new)))
+        now = pods.by_index("owner", word(new, view.uid_of(new)))
         return () if read_job(old, now) == read_job(new, now) else owner(new)
 
     def by_pod(old: Json | None, new: Json | None) -> Keys:
         pod = new if new is not None else old
         job = job_of(pod)
         concerned = owner(job) if job is not None else ()
-        if job is None or not concerned or mapping(old, "status") == mapping(new, "status"):
+        if job is None or not concerned or view.mapping(old, "status") == view.mapping(new, "status"):
             return ()
-        now = pods.by_index("owner", word(job, uid_of(job)))
-        before = [other for other in now if name_of(other) != name_of(pod)] + ([old] if old is not None else [])
+        now = pods.by_index("owner", word(job, view.uid_of(job)))
+        before = [other for other in now if view.name_of(other) != view.name_of(pod)] + (
+            [old] if old is not None else []
+        )
         return () if read_job(job, now) == read_job(job, before) else concerned
 
     def gather(old: Json | None, new: Json | None) -> timedelta:
         job = job_of(new)
         if job is None or not finished(job):
             return GATHER
-        uids = (text(reference, "uid") for reference in items(job, "metadata", "ownerReferences"))
+        uids = (view.text(reference, "uid") for reference in view.items(job, "metadata", "ownerReferences"))
         siblings = (other for uid in uids for other in jobs.by_index("owner", word(job, uid)))
         return GATHER if all(map(finished, siblings)) else SIBLINGS
 
     def finished(job: Json) -> bool:
-        return read_job(job, pods.by_index("owner", word(job, uid_of(job)))).finished
+        return read_job(job, pods.by_index("owner", word(job, view.uid_of(job)))).finished
 
     def job_of(pod: Json | None) -> Json | None:
         name = owner_name(pod, JOB) if pod is not None else None
-        return jobs.get(namespace_of(pod), name) if name else None
+        return jobs.get(view.namespace_of(pod), name) if name else None
 
     return Watch(jobs, by_job), Watch(pods, by_pod, gather)
 
@@ -187,7 +190,7 @@ _OF_A_JOB = ("uid", "labels", "annotations", "ownerReferences", "deletionTimesta
 
 def _said(job: Json) -> list[Any]:
     """What a Job says beside its status."""
-    return [dig(job, "metadata", key) for key in _OF_A_JOB]
+    return [view.dig(job, "metadata", key) for key in _OF_A_JOB]
 
 
 def node_labels(tools: Tools) -> list[Mapping[str, str]] | None:
@@ -195,7 +198,7 @@ def node_labels(tools: Tools) -> list[Mapping[str, str]] | None:
     nodes = tools.informers.get(NODE)
     if nodes is None or not nodes.synced.is_set():
         return None
-    return [mapping(node, "metadata", "labels") for node in nodes.items()]
+    return [view.mapping(node, "metadata", "labels") for node in nodes.items()]
 
 
 def watch_nodes(nodes: Informer | None, everyone: Callable[[], Keys]) -> tuple[Watch, ...]:
@@ -204,7 +207,7 @@ def watch_nodes(nodes: Informer | None, everyone: Callable[[], Keys]) -> tuple[W
         return ()
 
     def concerned(old: Json | None, new: Json | None) -> Keys:
-        return () if mapping(old, "metadata", "labels") == mapping(new, "metadata", "labels") else everyone()
+        return () if view.mapping(old, "metadata", "labels") == view.mapping(new, "metadata", "labels") else everyone()
 
     return (Watch(nodes, concerned),)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
+from api import view
 from api.kinds import Kind
-from api.view import Json, mapping
+from api.view import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Draft:
 
 def leave_alone(obj: Json) -> Decision:
     """Return the decision about an object that is paused or on its way out: nothing changes, its status included."""
-    return Decision(status=dict(mapping(obj, "status")))
+    return Decision(status=dict(view.mapping(obj, "status")))
 
 
 def sooner(*moments: timedelta | None) -> timedelta | None:

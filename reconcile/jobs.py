@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
 
+from api import view
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
-from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
+from api.view import Json
 from reconcile.objects import managed_labels, owner_reference, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
 from rules.resolve import merge_env
@@ -52,18 +53,18 @@ class JobState:
 def read_job(job: Json, pods: Iterable[Json]) -> JobState:
     """Read a Job's state from the Job and its pods; a container's own result counts before the Job's conditions do."""
     state = JobState(
-        name=name_of(job),
-        uid=uid_of(job),
+        name=view.name_of(job),
+        uid=view.uid_of(job),
         phase="waiting",
         key=job_key(job),
         attempt=_attempt(job),
-        terminating=dig(job, "metadata", "deletionTimestamp") is not None,
-        artifact=text(job, "metadata", "labels", LABEL_ARTIFACT) or "",
+        terminating=view.dig(job, "metadata", "deletionTimestamp") is not None,
+        artifact=view.text(job, "metadata", "labels", LABEL_ARTIFACT) or "",
     )
-    newest = sorted(pods, key=lambda pod: (text(pod, "metadata", "creationTimestamp") or "", name_of(pod)))
+    newest = sorted(pods, key=lambda pod: (view.text(pod, "metadata", "creationTimestamp") or "", view.name_of(pod)))
     pod = newest[-1] if newest else None
     container = _container_status(pod)
-    ended = mapping(container, "state", "terminated")
+    ended = view.mapping(container, "state", "terminated")
     result = _read_result(ended.get("message")) if ended else None
     if result is not None:
         return replace(
@@ -72,23 +73,23 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
             result=result,
             finished_at=parse_timestamp(ended.get("finishedAt")),
         )
-    for condition in items(job, "status", "conditions"):
-        if dig(condition, "status") != "True":
+    for condition in view.items(job, "status", "conditions"):
+        if view.dig(condition, "status") != "True":
             continue
-        at = parse_timestamp(dig(condition, "lastTransitionTime"))
-        if dig(condition, "type") == "Failed":
+        at = parse_timestamp(view.dig(condition, "lastTransitionTime"))
+        if view.dig(condition, "type") == "Failed":
             return replace(state, phase="failed", result=_unspoken(condition, ended), finished_at=at)
-        if dig(condition, "type") == "Complete":  # ended well, but the pod was gone before it was read
+        if view.dig(condition, "type") == "Complete":  # ended well, but the pod was gone before it was read
             return replace(state, phase="succeeded", finished_at=at)
-    if dig(container, "state", "running") is not None:
-        return replace(state, phase="running", pod_ip=text(pod, "status", "podIP"))
+    if view.dig(container, "state", "running") is not None:
+        return replace(state, phase="running", pod_ip=view.text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
 
 
 def job_key(job: Json) -> str:
     """Return the key of the work that one of our Jobs does; empty for a Job that is none of ours."""
-    role = text(job, "metadata", "labels", LABEL_ROLE) or ""
-    return text(job, "metadata", "annotations", KEY_ANNOTATIONS.get(role, "")) or ""
+    role = view.text(job, "metadata", "labels", LABEL_ROLE) or ""
+    return view.text(job, "metadata", "annotations", KEY_ANNOTATIONS.get(role, "")) or ""
 
 
 @lru_cache(maxsize=512)  # each is read some ten times between the end of a Job and its removal
@@ -101,38 +102,39 @@ def _read_result(message: object) -> JobResult | None:
 
 
 def _attempt(job: Json) -> int:
-    written = whole_number(text(job, "metadata", "annotations", ANNOTATION_ATTEMPT))
+    written = whole_number(view.text(job, "metadata", "annotations", ANNOTATION_ATTEMPT))
     return 1 if written is None else written
 
 
 def _container_status(pod: Json | None) -> Json:
-    for status in items(pod, "status", "containerStatuses"):
-        if dig(status, "name") == CONTAINER:
-            return mapping(status)
+    for status in view.items(pod, "status", "containerStatuses"):
+        if view.dig(status, "name") == CONTAINER:
+            return view.mapping(status)
     return {}
 
 
 def _blocked_by(pod: Json | None, container: Json) -> str:
-    waiting = mapping(container, "state", "waiting")
-    reason = text(waiting, "reason") or ""
+    waiting = view.mapping(container, "state", "waiting")
+    reason = view.text(waiting, "reason") or ""
     if reason not in _BENIGN_WAITING:
-        return f"{reason}: {text(waiting, 'message') or 'the container cannot start'}"
-    for condition in items(pod, "status", "conditions"):
-        if dig(condition, "type") == "PodScheduled" and dig(condition, "status") == "False":
-            return f"{text(condition, 'reason') or 'Unschedulable'}: {text(condition, 'message') or 'no node fits'}"
+        return f"{reason}: {view.text(waiting, 'message') or 'the container cannot start'}"
+    for condition in view.items(pod, "status", "conditions"):
+        if view.dig(condition, "type") == "PodScheduled" and view.dig(condition, "status") == "False":
+            reason = view.text(condition, "reason") or "Unschedulable"
+            return f"{reason}: {view.text(condition, 'message') or 'no node fits'}"
     return ""
 
 
 def _unspoken(condition: Any, ended: Json) -> JobResult:
     """Describe a failure of which the container itself said nothing: killed, evicted, past its deadline."""
-    reason = text(condition, "reason") or "JobFailed"
+    reason = view.text(condition, "reason") or "JobFailed"
     words = {
         "DeadlineExceeded": ("JobDeadlineExceeded", "the Job ran past its deadline"),
         "PodFailurePolicy": ("JobFailed", "the pod failed"),
         "BackoffLimitExceeded": ("JobFailed", "the container ended without a word"),
     }
-    stable, sentence = words.get(reason, ("JobFailed", text(condition, "message") or "the Job failed"))
-    if (code := dig(ended, "exitCode")) is not None:
+    stable, sentence = words.get(reason, ("JobFailed", view.text(condition, "message") or "the Job failed"))
+    if (code := view.dig(ended, "exitCode")) is not None:
         sentence += f", exit code {code}"
         if ended.get("reason") not in (None, "Error"):
             sentence += f" ({ended['reason']})"
@@ -154,9 +156,9 @@ def job_credentials(config: Json, *env_lists: Any) -> Credentials:
 
     Only allowed names pass, whoever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
     """
-    s3 = mapping(config, "artifact", "s3")
+    s3 = view.mapping(config, "artifact", "s3")
     allowed = allowed_with_typed_s3 if s3 else allowed_in_job
-    env = merge_env(items(config, "env"), *env_lists)
+    env = merge_env(view.items(config, "env"), *env_lists)
     kept = tuple(env[name] for name in sorted(env) if allowed(name))
     return Credentials(env=kept) if not s3 else _typed_s3(s3, kept)
 
@@ -165,26 +167,26 @@ def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> Credentials:
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     options: dict[str, Any] = {
-        "s3_endpoint": text(s3, "endpoint"),
-        "s3_region": text(s3, "region"),
-        "s3_addressing_style": text(s3, "addressingStyle") or "auto",
-        "s3_signature_version": text(s3, "signatureVersion") or "auto",
-        "s3_auth": text(s3, "auth", "mode") or "chain",
-        "s3_insecure_skip_verify": dig(s3, "tls", "insecureSkipVerify") is True,
+        "s3_endpoint": view.text(s3, "endpoint"),
+        "s3_region": view.text(s3, "region"),
+        "s3_addressing_style": view.text(s3, "addressingStyle") or "auto",
+        "s3_signature_version": view.text(s3, "signatureVersion") or "auto",
+        "s3_auth": view.text(s3, "auth", "mode") or "chain",
+        "s3_insecure_skip_verify": view.dig(s3, "tls", "insecureSkipVerify") is True,
     }
-    secret = mapping(s3, "auth", "credentialsSecretRef")
-    if options["s3_auth"] == "static" and text(secret, "name"):
+    secret = view.mapping(s3, "auth", "credentialsSecretRef")
+    if options["s3_auth"] == "static" and view.text(secret, "name"):
         keys = {
-            "accessKeyId": text(secret, "accessKeyIdKey") or "accessKeyId",
-            "secretAccessKey": text(secret, "secretAccessKeyKey") or "secretAccessKey",
+            "accessKeyId": view.text(secret, "accessKeyIdKey") or "accessKeyId",
+            "secretAccessKey": view.text(secret, "secretAccessKeyKey") or "secretAccessKey",
         }
-        if session := text(secret, "sessionTokenKey"):
+        if session := view.text(secret, "sessionTokenKey"):
             keys["sessionToken"] = session
         volumes.append(_secret_volume("s3-credentials", secret["name"], keys))
         options["s3_credentials_dir"] = f"{CREDENTIALS_MOUNT}/s3"
         mounts.append({"name": "s3-credentials", "mountPath": options["s3_credentials_dir"], "readOnly": True})
-    bundle = mapping(s3, "tls", "caBundleRef")
-    if text(bundle, "name") and text(bundle, "key"):
+    bundle = view.mapping(s3, "tls", "caBundleRef")
+    if view.text(bundle, "name") and view.text(bundle, "key"):
         volumes.append(_bundle_volume(bundle))
         mounts.append({"name": "s3-ca", "mountPath": f"{CREDENTIALS_MOUNT}/s3-ca", "readOnly": True})
         options["s3_ca_file"] = f"{CREDENTIALS_MOUNT}/s3-ca/ca.crt"
@@ -246,7 +248,7 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "kind": JOB.kind,
         "metadata": {
             "name": plan.name,
-            "namespace": namespace_of(plan.owner),
+            "namespace": view.namespace_of(plan.owner),
             "labels": labels,
             "annotations": {KEY_ANNOTATIONS[plan.role]: plan.key, ANNOTATION_ATTEMPT: str(plan.attempt)},
             "ownerReferences": [owner_reference(plan.owner_kind, plan.owner)],

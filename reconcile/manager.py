@@ -18,21 +18,21 @@ from api.kinds import (
     AIM_TEMPLATE_CACHE,
     Kind,
 )
+from kube.cache import Key
+from kube.client import Client
+from kube.engine import Controller
+from kube.informer import Informer
+from kube.poll import Poller
 from reconcile.artifact.controller import ArtifactController
-from reconcile.cache import Key
 from reconcile.caches.controller import CacheController
-from reconcile.client import Client
 from reconcile.controllers import Tools, parse_models, parse_progress
-from reconcile.engine import Controller
-from reconcile.informer import Informer
-from reconcile.informers import CachedWorld
 from reconcile.meters import AdapterMeter, JobMeter
 from reconcile.models.controller import ModelController
-from reconcile.poll import Poller
 from reconcile.profiles.controller import ProfileController
 from reconcile.service.controller import ServiceController
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 from reconcile.shell import Recorder, Shell
+from reconcile.world import CachedWorld
 
 __all__ = ["CONTROLLERS", "Reconciler", "make_reconciler"]
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
+from api import view
 from api.kinds import JOB, POD, Kind
 from api.names import (
     LABEL_ROLE,
@@ -14,10 +15,10 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import Json, items, text, uid_of
+from api.view import Json
+from kube.informer import Informer
 from reconcile import metrics
 from reconcile.decision import Delete
-from reconcile.informer import Informer
 from reconcile.jobs import JobState, read_job
 from reconcile.objects import parse_timestamp
 
@@ -55,8 +56,8 @@ class AdapterMeter:
 
 
 def _states(service: Json | None) -> Counter[str]:
-    entries = items(service, "status", "adapters") if service is not None else ()
-    states = (text(entry, "state") or "Pending" for entry in entries)
+    entries = view.items(service, "status", "adapters") if service is not None else ()
+    states = (view.text(entry, "state") or "Pending" for entry in entries)
     return Counter(state if state in ADAPTER_STATES else OTHER for state in states)
 
 
@@ -85,19 +86,19 @@ class JobMeter:
         if deletion.kind != JOB or self._jobs is None or deletion.uid in self._counted:
             return
         job = self._jobs.get(deletion.namespace, deletion.name)
-        if job is None or uid_of(job) != deletion.uid:
+        if job is None or view.uid_of(job) != deletion.uid:
             return
         pods = self._pods.by_index("owner", f"{deletion.namespace}/{deletion.uid}") if self._pods is not None else ()
         state = read_job(job, pods)
         if not state.finished:
             return
         self._counted.add(deletion.uid)
-        role, reason = text(job, "metadata", "labels", LABEL_ROLE), _reason(state)
+        role, reason = view.text(job, "metadata", "labels", LABEL_ROLE), _reason(state)
         metrics.JOB_OUTCOMES.labels(
             role if role in _ROLES else OTHER, state.phase, reason if reason in self._reasons else OTHER
         ).inc()
         if role == ROLE_STAGING:
-            self._staging_ended(state, parse_timestamp(text(job, "metadata", "creationTimestamp")))
+            self._staging_ended(state, parse_timestamp(view.text(job, "metadata", "creationTimestamp")))
 
     def _staging_ended(self, state: JobState, created: datetime | None) -> None:
         """Note when the first try of a stage key began, or observe how long it took all in all."""
@@ -116,8 +117,8 @@ class JobMeter:
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         """A Job that is gone, or another one of its name, is never asked for again."""
-        if old is not None and (new is None or uid_of(new) != uid_of(old)):
-            self._counted.discard(uid_of(old))
+        if old is not None and (new is None or view.uid_of(new) != view.uid_of(old)):
+            self._counted.discard(view.uid_of(old))
 
 
 def _reason(state: JobState) -> str:

@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 from math import ceil
 from typing import Any
 
+from api import view
 from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name, is_label_value
 from api.quantity import parse_quantity
-from api.view import Json, dig, items, mapping, name_of, strings, uid_of
+from api.view import Json
 
 GIB = 2**30
 
@@ -22,8 +23,8 @@ def owner_reference(kind: Kind, owner: Json, *, controller: bool = True) -> dict
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "name": name_of(owner),
-        "uid": uid_of(owner),
+        "name": view.name_of(owner),
+        "uid": view.uid_of(owner),
         "controller": controller,
         "blockOwnerDeletion": False,
     }
@@ -31,8 +32,8 @@ def owner_reference(kind: Kind, owner: Json, *, controller: bool = True) -> dict
 
 def owned_by(obj: Json, owner: Json) -> bool:
     """Whether one of the object's owner references names this very owner (by UID)."""
-    uid = uid_of(owner)
-    return bool(uid) and any(dig(ref, "uid") == uid for ref in items(obj, "metadata", "ownerReferences"))
+    uid = view.uid_of(owner)
+    return bool(uid) and any(view.dig(ref, "uid") == uid for ref in view.items(obj, "metadata", "ownerReferences"))
 
 
 def managed_labels(**labels: str | None) -> dict[str, str]:
@@ -54,11 +55,11 @@ def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
     Labels by which KServe and the Job controller find their own pods are left out whatever the globs say.
     """
     patterns = [f"{AIM_GROUP}/*"]
-    if dig(config, "labelPropagation", "enabled") is True:
-        patterns += strings(config, "labelPropagation", "match")
+    if view.dig(config, "labelPropagation", "enabled") is True:
+        patterns += view.strings(config, "labelPropagation", "match")
     return {
         key: value
-        for key, value in sorted(mapping(obj, "metadata", "labels").items())
+        for key, value in sorted(view.mapping(obj, "metadata", "labels").items())
         if isinstance(value, str)
         and any(fnmatchcase(key, pattern) for pattern in patterns)
         and not any(fnmatchcase(key, pattern) for pattern in _NEVER_PROPAGATED)
@@ -121,7 +122,7 @@ def agrees(kind: Kind, live: Json | None, desired: Json) -> bool:
         return False
     if kind != INFERENCE_SERVICE:
         return True
-    return not _left_over(mapping(live, "spec", "predictor"), desired["spec"]["predictor"])
+    return not _left_over(view.mapping(live, "spec", "predictor"), desired["spec"]["predictor"])
 
 
 _OPTIONAL_PREDICTOR_FIELDS = ("imagePullSecrets", "serviceAccountName", "priorityClassName", "affinity", "tolerations")
@@ -135,16 +136,16 @@ def _left_over(have: Json, want: Json) -> bool:
         return True
     return any(
         _more(old, new, "securityContext")
-        or _more(mapping(old, "resources"), new["resources"], "requests")
-        or _more(mapping(old, "resources"), new["resources"], "limits")
-        or any(_more(left, right) for left, right in zip(items(old, "env"), new["env"], strict=False))
-        for old, new in zip(items(have, "containers"), want["containers"], strict=False)
+        or _more(view.mapping(old, "resources"), new["resources"], "requests")
+        or _more(view.mapping(old, "resources"), new["resources"], "limits")
+        or any(_more(left, right) for left, right in zip(view.items(old, "env"), new["env"], strict=False))
+        for old, new in zip(view.items(have, "containers"), want["containers"], strict=False)
     )
 
 
 def _more(have: Json, want: Json, *path: str) -> bool:
     """Whether a mapping of the live object has keys that ours has not."""
-    return bool(mapping(have, *path).keys() - mapping(want, *path).keys())
+    return bool(view.mapping(have, *path).keys() - view.mapping(want, *path).keys())
 
 
 def merge_patch(old: Json, new: Json) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from api import view
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG, Kind
-from api.view import Json, namespace_of, uid_of
+from api.view import Json
 from rules.resolve import MergedRuntimeConfig, Reference, Resolved
 
 
@@ -32,7 +33,7 @@ def _render(kind: Kind, name: str, obj: Json | None, scope: str | None) -> dict[
     return {
         "kind": kind.kind,
         "name": name,
-        "namespace": namespace_of(obj) or None,
+        "namespace": view.namespace_of(obj) or None,
         "scope": scope,
-        "uid": uid_of(obj) or None,
+        "uid": view.uid_of(obj) or None,
     }

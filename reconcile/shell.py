@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_PROFILE,
@@ -22,11 +23,9 @@ from api.kinds import (
     Kind,
 )
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY
-from api.view import Json, items, mapping, name_of, namespace_of, text
-from reconcile.client import Client
-from reconcile.conditions import told_in
-from reconcile.decision import Decision, Delete, EventNote
-from reconcile.errors import (
+from api.view import Json
+from kube.client import Client
+from kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -38,7 +37,9 @@ from reconcile.errors import (
     Transient,
     WebhookDown,
 )
-from reconcile.informer import Informer, Pass
+from kube.informer import Informer, Pass
+from reconcile.conditions import told_in
+from reconcile.decision import Decision, Delete, EventNote
 from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch, owned_by
 
@@ -101,9 +102,9 @@ class Shell:
         Args: `again` decides anew over the caches after something was applied that more follows from, or was refused,
         so that the status tells of it at once and is written once. What the pass has taken in of its own writes (by
         `again`, or by `Decision.at_rest`) does not wake it again.
-        Raises: ApplyRefusedError after the status was stored; Transient errors of `reconcile.errors`.
+        Raises: ApplyRefusedError after the status was stored; Transient errors of `kube.errors`.
         """
-        writer = (kind, (namespace_of(obj), name_of(obj)))
+        writer = (kind, (view.namespace_of(obj), view.name_of(obj)))
         made, refused = await self._make(decision, writer if again or decision.at_rest else None)
         if again is not None and (refused is not None or (made and not decision.at_rest)):
             decision = _after(decision, again(refused))
@@ -153,7 +154,7 @@ class Shell:
                 except ApplyRefusedError as error:
                     refused = refused or error
                 except (Denied, Invalid, MalformedApply, Forbidden, WebhookDown) as error:
-                    refused = refused or ApplyRefusedError(wanted_kind, name_of(wanted), error)
+                    refused = refused or ApplyRefusedError(wanted_kind, view.name_of(wanted), error)
         return made, refused
 
     def tell(self, obj: Json, event: EventNote) -> None:
@@ -162,7 +163,7 @@ class Shell:
 
     def _live(self, kind: Kind, obj: Json) -> Json | None:
         informer = self._informers.get(kind)
-        return informer.get(namespace_of(obj) if kind.namespaced else "", name_of(obj)) if informer else None
+        return informer.get(view.namespace_of(obj) if kind.namespaced else "", view.name_of(obj)) if informer else None
 
     def _observed(self, kind: Kind, stored: dict[str, Any], writer: Pass | None = None) -> None:
         if informer := self._informers.get(kind):
@@ -192,21 +193,25 @@ class Shell:
         found = await self._look_up(kind, wanted)
         if found is None:
             return False
-        owners = items(wanted, "metadata", "ownerReferences")
+        owners = view.items(wanted, "metadata", "ownerReferences")
         if owners and not any(owned_by(found, {"metadata": owner}) for owner in owners):
-            raise ApplyRefusedError(kind, name_of(wanted), f'{kind.kind} "{name_of(wanted)}" belongs to another owner')
-        maker = text(found, "metadata", "labels", LABEL_MANAGED_BY)
+            raise ApplyRefusedError(
+                kind, view.name_of(wanted), f'{kind.kind} "{view.name_of(wanted)}" belongs to another owner'
+            )
+        maker = view.text(found, "metadata", "labels", LABEL_MANAGED_BY)
         if (
             maker and kind in self._informers and not self._informers[kind].selects(maker)
         ):  # it would never be seen to change
-            raise ApplyRefusedError(kind, name_of(wanted), _unadopted(kind, name_of(wanted), maker))
+            raise ApplyRefusedError(kind, view.name_of(wanted), _unadopted(kind, view.name_of(wanted), maker))
         self._observed(kind, found)
         return agrees(kind, found, wanted)
 
     async def _look_up(self, kind: Kind, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         """Read one object by a list, which every informer may: the chart grants no `get` on what is only watched."""
-        namespace = namespace_of(wanted) if kind.namespaced else None
-        async for page in self._client.list_pages(kind, namespace, field_selector=f"metadata.name={name_of(wanted)}"):
+        namespace = view.namespace_of(wanted) if kind.namespaced else None
+        async for page in self._client.list_pages(
+            kind, namespace, field_selector=f"metadata.name={view.name_of(wanted)}"
+        ):
             for item in page.items:
                 return dict(item)
         return None
@@ -218,7 +223,7 @@ class Shell:
         try:
             self._observed(kind, await self._client.create(kind, dict(wanted)), writer)
         except AlreadyExists:  # the cache is behind, and the watch tells soon; if it ever does
-            log.debug("exists already", extra={"object": name_of(wanted)})
+            log.debug("exists already", extra={"object": view.name_of(wanted)})
             await self._check_that_it_is_shown(kind, wanted)
             return False
         return True
@@ -232,17 +237,17 @@ class Shell:
         if informer is None or informer.selects(""):
             return
         found = await self._look_up(kind, wanted)
-        maker = text(found, "metadata", "labels", LABEL_MANAGED_BY) or ""
+        maker = view.text(found, "metadata", "labels", LABEL_MANAGED_BY) or ""
         if found is not None and not informer.selects(maker):
-            raise ApplyRefusedError(kind, name_of(wanted), _unadopted(kind, name_of(wanted), maker))
+            raise ApplyRefusedError(kind, view.name_of(wanted), _unadopted(kind, view.name_of(wanted), maker))
 
     async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any], writer: Pass | None = None) -> None:
-        patch = merge_patch(mapping(obj, "status"), status)
+        patch = merge_patch(view.mapping(obj, "status"), status)
         if not patch:
             return
         body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}
-        namespace = namespace_of(obj) if kind.namespaced else None
-        self._observed(kind, await self._client.patch_status(kind, namespace, name_of(obj), body), writer)
+        namespace = view.namespace_of(obj) if kind.namespaced else None
+        self._observed(kind, await self._client.patch_status(kind, namespace, view.name_of(obj), body), writer)
 
 
 # which condition of an object tells that one made for it was refused; the server's refusal is decided about
@@ -265,7 +270,7 @@ def _fenced(wanted: Mapping[str, Any], live: Json | None) -> dict[str, Any]:
     Source: Kubernetes, server-side apply: a resourceVersion is compared with that of an object that exists, and a uid
     refuses to make one that does not.
     """
-    known = mapping(live, "metadata")
+    known = view.mapping(live, "metadata")
     fence = {key: known[key] for key in ("resourceVersion", "uid") if key in known} or {"resourceVersion": _ABSENT}
     return {**wanted, "metadata": {**wanted["metadata"], **fence}}
 

@@ -5,23 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from api import view
 from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT
 from api.names import ADAPTER_DIRECTORY_PATTERN
 from api.record import record
-from api.view import (
-    AdapterRef,
-    Json,
-    adapter_path,
-    adapter_refs,
-    compatible_with,
-    declared_rank,
-    integer,
-    namespace_of,
-    parent_artifact,
-    rank_of,
-    spec_of,
-)
+from api.view import AdapterRef, Json
 from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, Ceiling, round_up
 from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
 from rules.verdict import Finding
@@ -68,17 +57,17 @@ def judge_adapters(
     declared adapters where the caller has read them already.
     Source: contract, sections 4, 5, 8 and 11 (fields of errors).
     """
-    namespace = namespace_of(service)
+    namespace = view.namespace_of(service)
     path_owner: dict[str, AdapterRef] = {}
     seen: set[str] = set()
     judged: list[AdapterFindings] = []
-    for ref in adapter_refs(service) if refs is None else refs:
+    for ref in view.adapter_refs(service) if refs is None else refs:
         artifact = artifacts.get(ref.name)
         if ref.name in seen or artifact is None or isinstance(artifact, Unreadable):
             continue
         seen.add(ref.name)
-        path = adapter_path(artifact) or ref.name
-        spec = spec_of(artifact)
+        path = view.adapter_path(artifact) or ref.name
+        spec = view.spec_of(artifact)
         if spec.get("type") != "adapter":
             found = [_not_an_adapter(ref, Ref(AIM_ARTIFACT, namespace, ref.name))]
         else:
@@ -107,7 +96,7 @@ def is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool
     limit = asked.value
     fits = spec.get("compatibleWith")
     return (
-        (limit is None or rank_of(spec) <= limit)
+        (limit is None or view.rank_of(spec) <= limit)
         and spec.get("parentArtifact") is None
         and (base.state != "known" or (isinstance(fits, list) and base.model_id in fits))
         and _DIRECTORY.fullmatch(path) is not None
@@ -144,8 +133,8 @@ def _path_duplicate(ref: AdapterRef, path: str, owner: AdapterRef, me: Ref) -> F
 def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref) -> Finding | None:
     if not base.known or base.model_id is None:
         return None
-    fits = compatible_with(artifact)
-    if base.model_id in fits or (not fits and parent_artifact(artifact) is not None):
+    fits = view.compatible_with(artifact)
+    if base.model_id in fits or (not fits and view.parent_artifact(artifact) is not None):
         return None
     made_for = listed(fits) or "nothing, since its spec.compatibleWith is empty"
     detail = f'it fits {made_for}; the base of this service, AIMArtifact "{base.name}", is {base.model_id}'
@@ -154,7 +143,7 @@ def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
 
 
 def _wrong_parent(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref) -> Finding | None:
-    parent = parent_artifact(artifact)
+    parent = view.parent_artifact(artifact)
     if not base.known or parent is None or parent == base.name:
         return None
     detail = f'its spec.parentArtifact is "{parent}"; the base of this service is AIMArtifact "{base.name}"'
@@ -163,7 +152,7 @@ def _wrong_parent(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
 
 
 def _rank_above_ceiling(ref: AdapterRef, artifact: Json, asked: Ceiling, rests_on: tuple[Ref, ...]) -> Finding | None:
-    rank = declared_rank(artifact)
+    rank = view.declared_rank(artifact)
     limit = asked.value
     if limit is None or rank <= limit:
         return None
@@ -180,7 +169,7 @@ def _rank_above_ceiling(ref: AdapterRef, artifact: Json, asked: Ceiling, rests_o
 
 
 def _shown_rank(artifact: Json, rank: int) -> str:
-    return f"{rank}" if integer(artifact, "spec", "rank") is not None else f"{rank} (the default)"
+    return f"{rank}" if view.integer(artifact, "spec", "rank") is not None else f"{rank} (the default)"
 
 
 def _raise_hint(origin: str, needed: int) -> str:

@@ -5,21 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_ARTIFACT
 from api.source_uri import source_model_id
-from api.view import (
-    compatible_with,
-    declared_rank,
-    dig,
-    integer,
-    is_adapter,
-    items,
-    model_id,
-    parent_artifact,
-    source_uri,
-    text,
-)
 from rules import adapters as adapter_rules
 from rules.environment import ALLOWED_JOB_ENV_WORDS, env_names, job_env_allowed, job_env_allowed_beside_typed_s3
 from rules.rank import HIGHEST_RANK
@@ -48,7 +37,7 @@ _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
 )
 def artifact_type_unknown(seen: Seen) -> Outputs:
     """An artifact is a model or an adapter (the schema speaks first)."""
-    for finding in unknown_word("spec.type", dig(seen.spec, "type"), ("model", "adapter")):
+    for finding in unknown_word("spec.type", view.dig(seen.spec, "type"), ("model", "adapter")):
         error = finding.error
         yield Finding(FieldError(error.path, "TypeUnknown", error.cause, error.detail, error.value, error.hint))
 
@@ -62,7 +51,7 @@ def artifact_type_unknown(seen: Seen) -> Outputs:
 )
 def source_unusable(seen: Seen) -> Outputs:
     """A source that cannot be parsed can never be downloaded, and it is immutable: better refused than stuck."""
-    yield from source_uri_finding("spec.sourceUri", dig(seen.spec, "sourceUri"))
+    yield from source_uri_finding("spec.sourceUri", view.dig(seen.spec, "sourceUri"))
 
 
 @rule(
@@ -74,10 +63,10 @@ def source_unusable(seen: Seen) -> Outputs:
 )
 def adapter_field_on_model(seen: Seen) -> Outputs:
     """Rank, parent and compatibility describe adapters."""
-    if is_adapter(seen.new):
+    if view.is_adapter(seen.new):
         return
     for key in _ADAPTER_FIELDS:
-        value = dig(seen.spec, key)
+        value = view.dig(seen.spec, key)
         if value is not None and value != []:
             yield forbidden(
                 f"spec.{key}",
@@ -96,7 +85,7 @@ def adapter_field_on_model(seen: Seen) -> Outputs:
 )
 def adapter_disk_on_adapter(seen: Seen) -> Outputs:
     """Adapters live on their base's disk."""
-    if is_adapter(seen.new) and dig(seen.spec, "adapterDisk") is not None:
+    if view.is_adapter(seen.new) and view.dig(seen.spec, "adapterDisk") is not None:
         yield forbidden(
             "spec.adapterDisk",
             "AdapterDiskOnAdapter",
@@ -114,8 +103,8 @@ def adapter_disk_on_adapter(seen: Seen) -> Outputs:
 )
 def adapter_without_model_id(seen: Seen) -> Outputs:
     """An adapter says its own model id."""
-    if is_adapter(seen.new) and text(seen.spec, "modelId") is None:
-        implied = model_id({"sourceUri": source_uri(seen.new)})
+    if view.is_adapter(seen.new) and view.text(seen.spec, "modelId") is None:
+        implied = view.model_id({"sourceUri": view.source_uri(seen.new)})
         hint = f'for example spec.modelId: "{implied}"' if implied else 'for example spec.modelId: "acme/medical-lora"'
         yield required("spec.modelId", "AdapterModelIdMissing", "an adapter needs an id of its own (org/name)", hint)
 
@@ -129,9 +118,9 @@ def adapter_without_model_id(seen: Seen) -> Outputs:
 )
 def compatibility_not_exactly_one(seen: Seen) -> Outputs:
     """An adapter names the models it fits (recommended), or one parent artifact: exactly one of the two."""
-    if not is_adapter(seen.new):
+    if not view.is_adapter(seen.new):
         return
-    logical, exact = bool(items(seen.spec, "compatibleWith")), parent_artifact(seen.new) is not None
+    logical, exact = bool(view.items(seen.spec, "compatibleWith")), view.parent_artifact(seen.new) is not None
     if not logical and not exact:
         yield required(
             "spec.compatibleWith",
@@ -157,8 +146,8 @@ def compatibility_not_exactly_one(seen: Seen) -> Outputs:
 )
 def rank_below_one(seen: Seen) -> Outputs:
     """A rank is at least 1 (the schema speaks first); absent means 16."""
-    rank = integer(seen.spec, "rank")
-    if rank is not None and rank < 1 and is_adapter(seen.new):
+    rank = view.integer(seen.spec, "rank")
+    if rank is not None and rank < 1 and view.is_adapter(seen.new):
         yield invalid("spec.rank", "RankBelowOne", "a rank is at least 1", "see r in adapter_config.json", rank)
 
 
@@ -171,8 +160,8 @@ def rank_below_one(seen: Seen) -> Outputs:
 )
 def size_unusable(seen: Seen) -> Outputs:
     """A claim needs a size above zero."""
-    yield from size_finding("spec.size", dig(seen.spec, "size"))
-    yield from size_finding("spec.adapterDisk.size", dig(seen.spec, "adapterDisk", "size"))
+    yield from size_finding("spec.size", view.dig(seen.spec, "size"))
+    yield from size_finding("spec.adapterDisk.size", view.dig(seen.spec, "adapterDisk", "size"))
 
 
 @rule(
@@ -208,7 +197,7 @@ def env_not_allowed(seen: Seen) -> Outputs:
 )
 def env_beside_typed_s3(seen: Seen) -> Outputs:
     """With a typed s3 block credentials are mounted as files; the artifact's env then only tunes."""
-    if not source_uri(seen.new).startswith("s3://") or not items(seen.spec, "env"):
+    if not view.source_uri(seen.new).startswith("s3://") or not view.items(seen.spec, "env"):
         return
     config = service_runtime_config(seen.world, seen.new)
     block, origin = config.value("artifact", "s3")
@@ -232,11 +221,11 @@ def env_beside_typed_s3(seen: Seen) -> Outputs:
 )
 def parent_not_a_model(seen: Seen) -> Outputs:
     """The parent of an exact adapter is a model artifact."""
-    parent = parent_artifact(seen.new)
-    if parent is None or not is_adapter(seen.new):
+    parent = view.parent_artifact(seen.new)
+    if parent is None or not view.is_adapter(seen.new):
         return
     found = seen.world.get(AIM_ARTIFACT, seen.namespace, parent)
-    if parent == seen.name or (found is not None and is_adapter(found)):
+    if parent == seen.name or (found is not None and view.is_adapter(found)):
         rests_on = () if parent == seen.name else (Ref(AIM_ARTIFACT, seen.namespace, parent),)
         error = FieldError(
             "spec.parentArtifact",
@@ -260,7 +249,7 @@ def parent_not_a_model(seen: Seen) -> Outputs:
 def immutable_field_changed(seen: Seen) -> Outputs:
     """What an artifact is and where it comes from never changes: bytes on disks are known by it."""
     for key in _IMMUTABLE:
-        differs = is_adapter(seen.old) != is_adapter(seen.new) if key == "type" else seen.changed(key)
+        differs = view.is_adapter(seen.old) != view.is_adapter(seen.new) if key == "type" else seen.changed(key)
         if differs:
             yield invalid(
                 f"spec.{key}",
@@ -285,8 +274,8 @@ def immutable_field_changed(seen: Seen) -> Outputs:
 )
 def parent_not_found_yet(seen: Seen) -> Outputs:
     """An exact adapter waits for its parent."""
-    parent = parent_artifact(seen.new)
-    if parent is None or not is_adapter(seen.new) or parent == seen.name or not seen.world.knows(AIM_ARTIFACT):
+    parent = view.parent_artifact(seen.new)
+    if parent is None or not view.is_adapter(seen.new) or parent == seen.name or not seen.world.knows(AIM_ARTIFACT):
         return
     if seen.world.get(AIM_ARTIFACT, seen.namespace, parent) is None:
         detail = f'no AIMArtifact "{parent[:40]}" exists yet; the adapter stays Pending until it does'
@@ -321,9 +310,9 @@ def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
 )
 def base_id_impossible(seen: Seen) -> Outputs:
     """A base is known by its model id (org/name), compared as it stands: no URI or path is ever equal to one."""
-    if not is_adapter(seen.new):
+    if not view.is_adapter(seen.new):
         return
-    for index, entry in enumerate(items(seen.spec, "compatibleWith")):
+    for index, entry in enumerate(view.items(seen.spec, "compatibleWith")):
         if isinstance(entry, str) and entry and not _BASE_ID.match(entry):
             meant = source_model_id(entry) or source_model_id(f"hf://{entry.strip().rstrip('/')}")
             write = f'write "{meant[:30]}"' if meant else "write org/name"
@@ -341,8 +330,10 @@ def base_id_impossible(seen: Seen) -> Outputs:
 )
 def rank_above_highest(seen: Seen) -> Outputs:
     """No engine takes a rank above 512; services that declare such an adapter are refused."""
-    if is_adapter(seen.new) and declared_rank(seen.new) > HIGHEST_RANK:
-        detail = f"{declared_rank(seen.new)} is above {HIGHEST_RANK}: every service that declares it will be refused"
+    if view.is_adapter(seen.new) and view.declared_rank(seen.new) > HIGHEST_RANK:
+        detail = (
+            f"{view.declared_rank(seen.new)} is above {HIGHEST_RANK}: every service that declares it will be refused"
+        )
         yield FieldWarning("spec.rank", "RankAboveHighest", detail, 10)
 
 
@@ -389,7 +380,7 @@ def edit_breaks_services(seen: Seen) -> Outputs:
     """What services of today cannot follow is answered with their names: an edit, or one that they waited for."""
     if seen.old is None:
         yield from _came_late(seen)
-    elif is_adapter(seen.new):
+    elif view.is_adapter(seen.new):
         yield from _adapter_edit(seen)
     elif seen.changed("modelId"):
         yield from _base_edit(seen)
@@ -406,7 +397,7 @@ def _came_late(seen: Seen) -> Outputs:
     if not services:
         return
     among = affected(seen, services)
-    rank, misfit = declared_rank(seen.new), "CompatibilityEditBreaksServices"
+    rank, misfit = view.declared_rank(seen.new), "CompatibilityEditBreaksServices"
     for path, reason, why, told in (
         ("spec.type", misfit, adapter_rules.REASON_NOT_AN_ADAPTER, "no adapter, but declared as one by"),
         ("spec.compatibleWith", misfit, adapter_rules.REASON_INCOMPATIBLE, "it does not fit the base of"),
@@ -423,8 +414,8 @@ def _came_late(seen: Seen) -> Outputs:
 
 
 def _adapter_edit(seen: Seen) -> Outputs:
-    rank_differs = declared_rank(seen.old) != declared_rank(seen.new)
-    fits_differ = set(compatible_with(seen.old)) != set(compatible_with(seen.new))
+    rank_differs = view.declared_rank(seen.old) != view.declared_rank(seen.new)
+    fits_differ = set(view.compatible_with(seen.old)) != set(view.compatible_with(seen.new))
     id_differs = seen.changed("modelId")
     if not (rank_differs or fits_differ or id_differs):
         return
@@ -432,7 +423,7 @@ def _adapter_edit(seen: Seen) -> Outputs:
     among, total = affected(seen, services), len(services)
     if rank_differs:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
-        told = f"rank {declared_rank(seen.new)} is above the ceiling of"
+        told = f"rank {view.declared_rank(seen.new)} is above the ceiling of"
         yield from naming_services("spec.rank", "RankEditBreaksServices", told, broken, total=total)
         rolls = [entry for entry in among if entry not in broken and entry.rolls]
         told = "rolls the pods of"

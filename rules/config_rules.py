@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_TEMPLATE_CACHE
 from api.names import RANK_CEILINGS
-from api.view import dig, text
 from rules import adapters as adapter_rules
 from rules.environment import env_names, job_env_allowed
 from rules.rank import SUPPORTED_RANKS, next_supported
@@ -40,7 +40,7 @@ _UNIMPLEMENTED = (
 )
 def config_max_rank_unsupported(seen: Seen) -> Outputs:
     """The ceiling is one of the values that engines start with."""
-    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    value = view.dig(seen.spec, "adapterRuntime", "maxRank")
     if value is not None and value not in RANK_CEILINGS:
         detail = f"supported values: {SUPPORTED_RANKS}"
         hint = next_supported(value)
@@ -57,8 +57,8 @@ def config_max_rank_unsupported(seen: Seen) -> Outputs:
 def s3_secret_iff_static(seen: Seen) -> Outputs:
     """Static credentials come from a Secret, and only they do."""
     path = "spec.artifact.s3.auth.credentialsSecretRef"
-    mode = text(seen.spec, "artifact", "s3", "auth", "mode")
-    secret = dig(seen.spec, "artifact", "s3", "auth", "credentialsSecretRef")
+    mode = view.text(seen.spec, "artifact", "s3", "auth", "mode")
+    secret = view.dig(seen.spec, "artifact", "s3", "auth", "credentialsSecretRef")
     if mode == "static" and secret is None:
         yield required(path, "S3SecretMissing", "auth.mode is static", "name the Secret that holds the keys")
     elif mode != "static" and secret is not None:
@@ -78,8 +78,8 @@ def s3_secret_iff_static(seen: Seen) -> Outputs:
 )
 def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
     """A CA bundle that nobody checks with is a mistake."""
-    tls = dig(seen.spec, "artifact", "s3", "tls")
-    if dig(tls, "caBundleRef") is not None and dig(tls, "insecureSkipVerify") is True:
+    tls = view.dig(seen.spec, "artifact", "s3", "tls")
+    if view.dig(tls, "caBundleRef") is not None and view.dig(tls, "insecureSkipVerify") is True:
         yield forbidden(
             "spec.artifact.s3.tls.insecureSkipVerify",
             "S3TlsContradiction",
@@ -97,7 +97,7 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
 )
 def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
     """Whoever may read the object would read them, and no client signs with them: the value is not repeated."""
-    endpoint = text(seen.spec, "artifact", "s3", "endpoint") or ""
+    endpoint = view.text(seen.spec, "artifact", "s3", "endpoint") or ""
     host = re.split(r"[/?#]", endpoint.partition("://")[2], maxsplit=1)[0]
     if "@" in host:
         yield forbidden(
@@ -117,7 +117,7 @@ def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
 )
 def adapter_disk_size_unusable(seen: Seen) -> Outputs:
     """A claim needs a size above zero."""
-    yield from size_finding("spec.storage.adapterDiskSize", dig(seen.spec, "storage", "adapterDiskSize"))
+    yield from size_finding("spec.storage.adapterDiskSize", view.dig(seen.spec, "storage", "adapterDiskSize"))
 
 
 @rule(
@@ -160,7 +160,7 @@ def config_field_not_implemented(seen: Seen) -> Outputs:
 def config_setting_without_effect(seen: Seen) -> Outputs:
     """Deprecated fields count last; variables that no Job takes are said."""
     for key in ("defaultStorageClassName", "pvcHeadroomPercent"):
-        if dig(seen.spec, key) is not None:
+        if view.dig(seen.spec, key) is not None:
             yield FieldWarning(f"spec.{key}", "FieldDeprecated", f"deprecated; use spec.storage.{key}", 70)
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
@@ -189,11 +189,11 @@ def config_setting_without_effect(seen: Seen) -> Outputs:
 )
 def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
     """A ceiling that services use now: who cannot follow, and whose pods restart."""
-    was, now = (dig(spec, "adapterRuntime", "maxRank") for spec in (seen.old_spec, seen.spec))
+    was, now = (view.dig(spec, "adapterRuntime", "maxRank") for spec in (seen.old_spec, seen.spec))
     if was == now:
         return
     services = seen.world.services_by_runtime_config(seen.namespace or None, seen.name)
-    dynamic = [service for service in services if dig(service, "spec", "adapterMode") == "dynamic"]
+    dynamic = [service for service in services if view.dig(service, "spec", "adapterMode") == "dynamic"]
     among = affected(seen, dynamic)
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
     told = "too low for adapters of"

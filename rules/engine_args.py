@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from api.view import Json, items, mapping, text
+from api import view
+from api.view import Json
 from rules.seen import ServiceSeen
 
 ENGINE_ARGS = "AIM_ENGINE_ARGS"
@@ -32,12 +33,15 @@ def switches_adapters_off(seen: ServiceSeen) -> tuple[str, str] | None:
 
 
 def _layers(seen: ServiceSeen) -> Iterable[tuple[str, Json]]:
-    yield "spec.profile.name", mapping(seen.profile, "spec", "engineArgs")
+    yield "spec.profile.name", view.mapping(seen.profile, "spec", "engineArgs")
     if "profileOverrides" in seen.spec:
-        yield "spec.profileOverrides.engineArgs", mapping(seen.spec, "profileOverrides", "engineArgs")
+        yield "spec.profileOverrides.engineArgs", view.mapping(seen.spec, "profileOverrides", "engineArgs")
     if ENGINE_ARGS in seen.env:
         index = seen.env.index(ENGINE_ARGS)
-        yield f"spec.env[{index}].value", parse_engine_args(text(items(seen.spec, "env")[index], "value") or "") or {}
+        yield (
+            f"spec.env[{index}].value",
+            parse_engine_args(view.text(view.items(seen.spec, "env")[index], "value") or "") or {},
+        )
 
 
 def parse_engine_args(value: str) -> dict[str, Any] | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from api import view
 from api.job_env import ALLOWED_WORDS as ALLOWED_JOB_ENV_WORDS
 from api.job_env import RESERVED_PREDICTOR_ENV as RESERVED_ENV
 from api.job_env import allowed_in_job as job_env_allowed
 from api.job_env import allowed_with_typed_s3 as job_env_allowed_beside_typed_s3
-from api.view import Json, dig, items, text
+from api.view import Json
 
 __all__ = [
     "ADAPTER_ENV_PREFIX",
@@ -33,8 +34,8 @@ ADAPTER_ENV_PREFIX = "AIM_ADAPTER_"
 def env_names(obj: object, *path: str) -> Iterator[tuple[str, str]]:
     """Return (field path of the name, name) for each well-formed entry of an env list."""
     prefix = ".".join(path)
-    for index, entry in enumerate(items(obj, *path)):
-        name = text(entry, "name")
+    for index, entry in enumerate(view.items(obj, *path)):
+        name = view.text(entry, "name")
         if name is not None:
             yield f"{prefix}[{index}].name", name
 
@@ -53,7 +54,7 @@ def _one_given(source: Json) -> bool:
 
 def env_keys(obj: object, *path: str) -> Iterator[tuple[str, str]]:
     """Return (field path, name) for each key of an env map."""
-    holder = dig(obj, *path)
+    holder = view.dig(obj, *path)
     if isinstance(holder, dict):
         prefix = ".".join(path)
         for name in holder:

@@ -25,8 +25,11 @@ from api.kinds import (
     Kind,
 )
 from api.view import Json
-from rules.registry import Example
-from rules.world import KIND_BY_NAME, SnapshotWorld, address
+from rules.registry import Basis, Example, Rule
+from rules.validate import judge_stored, validate
+from rules.verdict import Verdict
+from rules.world import KIND_BY_NAME, address
+from rules.worlds import SnapshotWorld
 
 NAMESPACE = "team-llm"
 _PLAIN = """
@@ -161,3 +164,12 @@ def merge(under: Any, patch: Any) -> Any:
 def kinds() -> tuple[Kind, ...]:
     """Return every kind that has a plain manifest."""
     return _KINDS
+
+
+def judge_example(entry: Rule, example: Example, kind_name: str) -> Verdict:
+    """Judge an example as the rule's basis asks."""
+    kind = KIND_BY_NAME[kind_name]
+    spelt = scene(kind, example)
+    if entry.basis is Basis.STORED:
+        return judge_stored(kind, spelt.new, spelt.world)
+    return validate(kind, spelt.new, spelt.old, spelt.world, request_version=spelt.version)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from api import view
 from api.kinds import AIM_ARTIFACT
 from api.names import FEATURE_ADAPTERS, GPU_ADAPTER_SLOTS, RANK_CEILINGS, inference_service_name
-from api.view import ADAPTER_MODES, Json, adapter_path, spec_of, text
+from api.view import Json
 from rules.adapters import is_fine
 from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, usable_env_entry
@@ -49,7 +50,7 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
 
 # -- the manifest by itself -----------------------------------------------------------------------------------------
 
-_MODES = (None, *ADAPTER_MODES)
+_MODES = (None, *view.ADAPTER_MODES)
 _PLAIN_CACHING: tuple[Json, ...] = ({}, {"mode": "Shared"})
 _PLAIN_ENTRY = frozenset({"name", "kind"})
 _ENV_SPOKEN_OF = RESERVED_ENV | PREDICTOR_ENV
@@ -100,7 +101,7 @@ def _plain_env(spec: Json) -> bool:
 
 
 def _only_named(reference: Json) -> bool:
-    return len(reference) == 1 and text(reference, "name") is not None
+    return len(reference) == 1 and view.text(reference, "name") is not None
 
 
 def _always(_: Json) -> bool:
@@ -188,10 +189,10 @@ def _all_fine(seen: ServiceSeen, entries: Iterable[Json]) -> bool:
     paths = set()
     for entry in entries:
         artifact = world.get(AIM_ARTIFACT, namespace, entry["name"])
-        spec = spec_of(artifact)
+        spec = view.spec_of(artifact)
         if artifact is None or spec.get("type") != "adapter":
             return False
-        path = adapter_path(artifact)
+        path = view.adapter_path(artifact)
         if path in paths or not is_fine(spec, path, base, asked):
             return False
         paths.add(path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL, AIM_SERVICE_TEMPLATE
-from api.view import items, text
 from rules.environment import env_names
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, affected, naming_services
@@ -46,7 +46,7 @@ def model_env_reserved(seen: Seen) -> Outputs:
     """KServe gives a few variables of the server container a meaning of its own, and pods do not take every entry."""
     yield from unusable_env_findings(seen.new, "spec", "env")
     yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
-    for index, source in enumerate(items(seen.spec, "modelSources")):
+    for index, source in enumerate(view.items(seen.spec, "modelSources")):
         prefix = f"spec.modelSources[{index}]."
         yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
 
@@ -73,7 +73,7 @@ def model_source_of_template_unusable(seen: Seen) -> Outputs:
 )
 def model_with_several_sources(seen: Seen) -> Outputs:
     """A model has at most one source (the schema speaks first)."""
-    count = len(items(seen.spec, "modelSources"))
+    count = len(view.items(seen.spec, "modelSources"))
     if count > 1:
         detail = f"a model has at most one source, not {count}"
         hint = "make one AIMModel for each"
@@ -150,7 +150,7 @@ def model_field_not_implemented(seen: Seen) -> Outputs:
 )
 def default_template_not_found_yet(seen: Seen) -> Outputs:
     """The default template may be applied next; a cluster model's may live in any namespace and is not looked for."""
-    name = text(seen.spec, "defaultServiceTemplate")
+    name = view.text(seen.spec, "defaultServiceTemplate")
     if name is not None and isinstance(lookup(seen.world, TEMPLATES, seen.namespace, name), Missing):
         yield FieldWarning("spec.defaultServiceTemplate", "ReferenceNotFound", f'no "{name[:50]}" exists yet', 30)
 
@@ -168,8 +168,8 @@ def template_setting_suspect(seen: Seen) -> Outputs:
     """What has no effect, finds no node, or belongs to a model that is not there yet."""
     if not seen.context.admission_only:
         yield from unimplemented_warnings(seen.spec, [("hardware", "gpu", "minVram")])
-    yield from unfamiliar_accelerator("spec.hardware.gpu.model", text(seen.spec, "hardware", "gpu", "model"))
-    name = text(seen.spec, "modelName")
+    yield from unfamiliar_accelerator("spec.hardware.gpu.model", view.text(seen.spec, "hardware", "gpu", "model"))
+    name = view.text(seen.spec, "modelName")
     kinds = MODELS if seen.namespace else (AIM_CLUSTER_MODEL,)
     if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing) and seen.namespace:
         yield FieldWarning("spec.modelName", "ReferenceNotFound", f'no model "{name[:50]}" exists yet', 30)

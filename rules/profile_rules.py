@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from api import view
 from api.errors import FieldWarning
 from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
-from api.view import dig, items, spec_of, text
 from rules.environment import env_keys, env_names, job_env_allowed
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, Affected, affected, naming_services
@@ -55,7 +55,7 @@ _ROLLING_FIELDS = (
 )
 def aim_id_and_sources_apart(seen: Seen) -> Outputs:
     """A deployable profile has both an aimId and modelSources; one that only describes has neither."""
-    aim_id, sources = text(seen.spec, "aimId"), items(seen.spec, "modelSources")
+    aim_id, sources = view.text(seen.spec, "aimId"), view.items(seen.spec, "modelSources")
     if aim_id and not sources:
         yield required(
             "spec.modelSources",
@@ -82,13 +82,13 @@ def aim_id_and_sources_apart(seen: Seen) -> Outputs:
 )
 def aim_id_changed(seen: Seen) -> Outputs:
     """What a profile is for is its identity."""
-    if (text(seen.old_spec, "aimId") or "") != (text(seen.spec, "aimId") or ""):
+    if (view.text(seen.old_spec, "aimId") or "") != (view.text(seen.spec, "aimId") or ""):
         yield invalid(
             "spec.aimId",
             "AimIdImmutable",
             "this field is fixed at creation",
             "create another profile",
-            text(seen.spec, "aimId"),
+            view.text(seen.spec, "aimId"),
         )
 
 
@@ -101,7 +101,7 @@ def aim_id_changed(seen: Seen) -> Outputs:
 )
 def profile_feature_unknown(seen: Seen) -> Outputs:
     """An unknown feature token makes the image refuse its profile file (the schema speaks first)."""
-    for index, token in enumerate(items(seen.spec, "features")):
+    for index, token in enumerate(view.items(seen.spec, "features")):
         yield from unknown_word(f"spec.features[{index}]", token, (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY))
 
 
@@ -117,7 +117,7 @@ def profile_env_reserved(seen: Seen) -> Outputs:
     yield from unusable_env_findings(seen.new, "spec", "containerEnv")
     yield from reserved_env_findings(env_names(seen.new, "spec", "containerEnv"))
     yield from reserved_env_findings(env_keys(seen.new, "spec", "engineEnv"))
-    for index, source in enumerate(items(seen.spec, "modelSources")):
+    for index, source in enumerate(view.items(seen.spec, "modelSources")):
         prefix = f"spec.modelSources[{index}]."
         yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
 
@@ -146,9 +146,9 @@ def profile_source_unusable(seen: Seen) -> Outputs:
 def profile_setting_suspect(seen: Seen) -> Outputs:
     """An accelerator model that is almost a known one finds no node; a deprecated field is said."""
     yield from unfamiliar_accelerator(
-        "spec.acceleratorModel", text(seen.spec, "acceleratorModel"), text(seen.spec, "acceleratorVendor")
+        "spec.acceleratorModel", view.text(seen.spec, "acceleratorModel"), view.text(seen.spec, "acceleratorVendor")
     )
-    if dig(seen.spec, "manualSelectionOnly") is not None:
+    if view.dig(seen.spec, "manualSelectionOnly") is not None:
         yield FieldWarning("spec.manualSelectionOnly", "FieldDeprecated", "deprecated; use autoSelectionPolicy", 70)
 
 
@@ -202,7 +202,7 @@ def _hides_another(seen: Seen, service: Affected) -> bool:
     hidden = service.before.pipeline.profile
     if not isinstance(hidden, Resolved):
         return False
-    was = spec_of(hidden.obj)
+    was = view.spec_of(hidden.obj)
     return any(tidy(was.get(key)) != tidy(seen.spec.get(key)) for key in _ROLLING_FIELDS)
 
 
@@ -238,11 +238,11 @@ def cache_env_without_effect(seen: Seen) -> Outputs:
 )
 def profile_cache_suspect(seen: Seen) -> Outputs:
     """The profile may come later; a dedicated cache's base serves no adapters."""
-    name = text(seen.spec, "profileName")
-    kinds = (AIM_CLUSTER_PROFILE,) if text(seen.spec, "profileScope") == "Cluster" else (AIM_PROFILE,)
+    name = view.text(seen.spec, "profileName")
+    kinds = (AIM_CLUSTER_PROFILE,) if view.text(seen.spec, "profileScope") == "Cluster" else (AIM_PROFILE,)
     if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing):
         detail = f'no {kinds[0].kind} "{name[:50]}" exists yet'
         yield FieldWarning("spec.profileName", "ReferenceNotFound", detail, 20)
-    if text(seen.spec, "mode") == "Dedicated" and dig(seen.spec, "requiresAdapterDisk") is True:
+    if view.text(seen.spec, "mode") == "Dedicated" and view.dig(seen.spec, "requiresAdapterDisk") is True:
         detail = "adapters are served from shared caches only; this disk would not be used"
         yield FieldWarning("spec.requiresAdapterDisk", "AdapterDiskOnDedicatedCache", detail, 30)

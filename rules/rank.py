@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
+from api import view
 from api.names import DEFAULT_MAX_RANK, RANK_CEILINGS
 from api.record import record
-from api.view import AdapterRef, adapter_mode, adapter_refs, integer, rank_of, spec_of
+from api.view import AdapterRef
 from rules.resolve import ArtifactState, MergedRuntimeConfig, Unreadable
 
 HIGHEST_RANK = RANK_CEILINGS[-1]
@@ -58,7 +59,7 @@ class Ceiling:
 
 def dynamic_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
     """Return the asked ceiling of a dynamic service: service, namespace and cluster RuntimeConfig, 32; first wins."""
-    own = integer(service, "spec", "adapterRuntime", "maxRank")
+    own = view.integer(service, "spec", "adapterRuntime", "maxRank")
     if own is not None:
         return Ceiling(own, ORIGIN_SERVICE)
     if not config.readable or config.missing:
@@ -77,7 +78,7 @@ def asked_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
 
     That is so when it cannot be read, or is nothing that an engine takes.
     """
-    if adapter_mode(service) == "static":
+    if view.adapter_mode(service) == "static":
         return _ASKED_IN_STATIC_MODE
     asked = dynamic_ceiling(service, config)
     return asked if asked.supported else Ceiling(None, asked.origin)
@@ -122,17 +123,17 @@ def decide_ceiling(
     """
     missing: list[str] = []
     ranks: dict[str, int] = {}
-    for name in sorted({ref.name for ref in (adapter_refs(service) if refs is None else refs)}):
+    for name in sorted({ref.name for ref in (view.adapter_refs(service) if refs is None else refs)}):
         artifact = artifacts.get(name)
         if artifact is None or isinstance(artifact, Unreadable):
             missing.append(name)
             continue
-        spec = spec_of(artifact)
+        spec = view.spec_of(artifact)
         if spec.get("type") == "adapter":
-            ranks[name] = rank_of(spec)
+            ranks[name] = view.rank_of(spec)
     unresolved = tuple(missing)
     asked = asked_ceiling(service, config)
-    if adapter_mode(service) == "static":
+    if view.adapter_mode(service) == "static":
         return _decide_static(asked, ranks, unresolved, reported)
     return _decide_dynamic(asked, ranks, unresolved, reported)
 

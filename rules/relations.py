@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from api import view
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE
-from api.view import Json, name_of, namespace_of, terminating
+from api.view import Json
 from rules import adapters as adapter_rules
 from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import Seen, ServiceSeen
 from rules.suggest import fit_names
 from rules.verdict import LONGEST_WARNING, Finding
-from rules.world import OverlayWorld, World, address
+from rules.world import World, address
+from rules.worlds import OverlayWorld
 
 MOST_SERVICES_JUDGED = 100
 """An edit of something that thousands use is judged by this many of them, so that no review takes long."""
@@ -38,7 +40,7 @@ class Affected:
     @property
     def label(self) -> str:
         """How a warning names it."""
-        return name_of(self.after.new)
+        return view.name_of(self.after.new)
 
     @property
     def rolls(self) -> bool:
@@ -60,7 +62,7 @@ def affected(seen: Seen, services: Sequence[Json]) -> list[Affected]:
     key = address(seen.me.kind, seen.me.namespace, seen.me.name)
     before: World = OverlayWorld(seen.world, {key: seen.old})
     after: World = OverlayWorld(seen.world, {key: seen.new})
-    chosen = [service for service in services[:MOST_SERVICES_JUDGED] if not terminating(service)]
+    chosen = [service for service in services[:MOST_SERVICES_JUDGED] if not view.terminating(service)]
     return [
         Affected(
             ServiceSeen(AIM_SERVICE, service, None, before, context=seen.context),
@@ -87,8 +89,8 @@ def naming_services(
 
 
 def _label(entry: Affected, among: Sequence[Affected]) -> str:
-    spaces = {namespace_of(other.after.new) for other in among}
-    return entry.label if len(spaces) == 1 else f"{namespace_of(entry.after.new)}/{entry.label}"
+    spaces = {view.namespace_of(other.after.new) for other in among}
+    return entry.label if len(spaces) == 1 else f"{view.namespace_of(entry.after.new)}/{entry.label}"
 
 
 def _relation_findings(seen: ServiceSeen) -> list[Finding]:

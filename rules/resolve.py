@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_MODEL,
@@ -24,26 +25,7 @@ from api.kinds import (
 )
 from api.names import DEFAULT_RUNTIME_CONFIG
 from api.record import record
-from api.view import (
-    EMPTY,
-    Json,
-    dig,
-    effective_features,
-    items,
-    mapping,
-    model_id,
-    model_sources,
-    name_of,
-    namespace_of,
-    profile_name,
-    runtime_config_name,
-    source_uri,
-    spec_of,
-    terminating,
-    text,
-    uid_of,
-    uses_profile_pipeline,
-)
+from api.view import Json
 from rules.world import World
 
 
@@ -72,7 +54,7 @@ class Resolved:
     @property
     def name(self) -> str:
         """The object's name."""
-        return name_of(self.obj)
+        return view.name_of(self.obj)
 
     @property
     def scope(self) -> Literal["Namespace", "Cluster"]:
@@ -147,8 +129,8 @@ _OVERRIDDEN = ("acceleratorModel", "acceleratorVendor", "acceleratorCount", "acc
 
 def resolve_profile(world: World, service: object) -> Reference | None:
     """Return the profile that a service names: its namespace's first, then the cluster's. None: it names none."""
-    name = profile_name(service)
-    return None if name is None else lookup(world, _PROFILE_KINDS, namespace_of(service), name)
+    name = view.profile_name(service)
+    return None if name is None else lookup(world, _PROFILE_KINDS, view.namespace_of(service), name)
 
 
 def effective_profile(profile: object, service: object) -> dict[str, Any]:
@@ -158,22 +140,22 @@ def effective_profile(profile: object, service: object) -> dict[str, Any]:
     key, `engineArgs` shallowly by key. Neither argument is changed; what no override touches is shared, not copied.
     Source: interface facts, section 1; contract, sections 1.1 and 11.
     """
-    spec = dict(mapping(profile, "spec"))
-    overrides = mapping(service, "spec", "profileOverrides")
-    features = effective_features(profile, service)
+    spec = dict(view.mapping(profile, "spec"))
+    overrides = view.mapping(service, "spec", "profileOverrides")
+    features = view.effective_features(profile, service)
     if features:
         spec["features"] = list(features)
-    sources = model_sources(profile, service)
+    sources = view.model_sources(profile, service)
     if sources:
         spec["modelSources"] = list(sources)
     for key in _OVERRIDDEN:
         if overrides.get(key) is not None:
             spec[key] = overrides[key]
-    container_env = merge_env(items(profile, "spec", "containerEnv"), items(overrides, "containerEnv"))
+    container_env = merge_env(view.items(profile, "spec", "containerEnv"), view.items(overrides, "containerEnv"))
     if container_env:
         spec["containerEnv"] = list(container_env.values())
     for key in ("engineEnv", "engineArgs"):
-        merged = {**mapping(profile, "spec", key), **mapping(overrides, key)}
+        merged = {**view.mapping(profile, "spec", key), **view.mapping(overrides, key)}
         if merged:
             spec[key] = merged
     return spec
@@ -184,7 +166,7 @@ def merge_env(*lists: Iterable[object]) -> dict[str, dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {}
     for entries in lists:
         for entry in entries:
-            name = text(entry, "name")
+            name = view.text(entry, "name")
             if name is not None and isinstance(entry, Mapping):
                 merged[name] = dict(entry)
     return merged
@@ -230,7 +212,7 @@ class MergedRuntimeConfig:
     def value(self, *path: str) -> tuple[Any, str]:
         """Return a field's value and its origin (`AIMRuntimeConfig "default"`), or (None, "")."""
         for obj, kind in ((self.namespaced, AIM_RUNTIME_CONFIG), (self.cluster, AIM_CLUSTER_RUNTIME_CONFIG)):
-            found = dig(obj, "spec", *path)
+            found = view.dig(obj, "spec", *path)
             if found is not None:
                 return found, f'{kind.kind} "{self.name}"'
         return None, ""
@@ -238,8 +220,8 @@ class MergedRuntimeConfig:
     @cached_property
     def spec(self) -> Json:
         """The merged spec; the deprecated top-level fields count where `storage` says nothing."""
-        merged = _merged_block(mapping(self.cluster, "spec"), mapping(self.namespaced, "spec"), ())
-        storage = dict(mapping(merged, "storage"))
+        merged = _merged_block(view.mapping(self.cluster, "spec"), view.mapping(self.namespaced, "spec"), ())
+        storage = dict(view.mapping(merged, "storage"))
         for key in _DEPRECATED_TOP_LEVEL:
             if storage.get(key) is None and merged.get(key) is not None:
                 storage[key] = merged[key]
@@ -263,7 +245,7 @@ def resolve_runtime_config(
 
 def service_runtime_config(world: World, service: object) -> MergedRuntimeConfig:
     """Return the RuntimeConfig that a service (or an artifact, a cache) uses."""
-    return resolve_runtime_config(world, namespace_of(service), runtime_config_name(service))
+    return resolve_runtime_config(world, view.namespace_of(service), view.runtime_config_name(service))
 
 
 def _merged_block(under: Json, over: Json, path: tuple[str, ...]) -> dict[str, Any]:
@@ -310,20 +292,22 @@ class Pipeline:
 
 def resolve_pipeline(world: World, service: object) -> Pipeline:
     """Return a service's pipeline, resolved."""
-    return _profile_pipeline(world, service) if uses_profile_pipeline(service) else _template_pipeline(world, service)
+    return (
+        _profile_pipeline(world, service) if view.uses_profile_pipeline(service) else _template_pipeline(world, service)
+    )
 
 
 def _profile_pipeline(world: World, service: object) -> Pipeline:
     reference = resolve_profile(world, service)
     found = reference if isinstance(reference, Resolved) else None
     if found is None:
-        overridden = items(service, "spec", "profileOverrides", "modelSources")
+        overridden = view.items(service, "spec", "profileOverrides", "modelSources")
         return Pipeline("profile", reference, sources=overridden or None)
     return Pipeline(
         "profile",
         found,
-        sources=model_sources(found.obj, service),
-        image=text(spec_of(found.obj), "image"),
+        sources=view.model_sources(found.obj, service),
+        image=view.text(view.spec_of(found.obj), "image"),
     )
 
 
@@ -346,11 +330,11 @@ _TEMPLATE_KINDS = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
 
 
 def _template_pipeline(world: World, service: object) -> Pipeline:
-    namespace = namespace_of(service)
+    namespace = view.namespace_of(service)
     model = _resolve_model(world, service, namespace)
     template, fitting = _resolve_template(world, service, namespace, model)
     if model is None and isinstance(template, Resolved):  # the template alone tells the model
-        name = text(template.obj, "spec", "modelName")
+        name = view.text(template.obj, "spec", "modelName")
         model = lookup(world, _MODEL_KINDS, namespace, name) if name else None
     return Pipeline(
         kind="template",
@@ -363,17 +347,17 @@ def _template_pipeline(world: World, service: object) -> Pipeline:
 
 
 def _resolve_model(world: World, service: object, namespace: str) -> Reference | None:
-    name = text(service, "spec", "model", "name")
+    name = view.text(service, "spec", "model", "name")
     if name is not None:
         return lookup(world, _MODEL_KINDS, namespace, name)
-    image = text(service, "spec", "model", "image")
+    image = view.text(service, "spec", "model", "image")
     if image is None:
         return None
     candidates = world.models_by_image(namespace, image)
     if candidates:
         obj = candidates[0]
-        kind = AIM_MODEL if namespace_of(obj) else AIM_CLUSTER_MODEL
-        return Resolved(kind, obj, (kind,), namespace_of(obj))
+        kind = AIM_MODEL if view.namespace_of(obj) else AIM_CLUSTER_MODEL
+        return Resolved(kind, obj, (kind,), view.namespace_of(obj))
     return None  # the bare image serves; nothing but the image is known of it
 
 
@@ -381,54 +365,54 @@ def _resolve_template(
     world: World, service: object, namespace: str, model: Reference | None
 ) -> tuple[Reference | None, tuple[Json, ...]]:
     """Explicit, the model's default, the only one that fits, or of several the one that the service has already."""
-    named = text(service, "spec", "template", "name")
+    named = view.text(service, "spec", "template", "name")
     if named is None and isinstance(model, Resolved):
-        named = text(model.obj, "spec", "defaultServiceTemplate")
+        named = view.text(model.obj, "spec", "defaultServiceTemplate")
     if named is not None:
         return lookup(world, _TEMPLATE_KINDS, namespace, named), ()
     if not isinstance(model, Resolved):
         return None, ()
-    allowed = dig(service, "spec", "template", "allowUnoptimized") is True
+    allowed = view.dig(service, "spec", "template", "allowUnoptimized") is True
     fitting = tuple(
         template
         for template in world.templates_by_model(namespace, model.name)
-        if allowed or text(template, "spec", "type") != "unoptimized"
+        if allowed or view.text(template, "spec", "type") != "unoptimized"
     )
     chosen = fitting[0] if len(fitting) == 1 else _chosen_before(service, fitting)
     if chosen is None:
         return None, fitting
     kind = _template_kind(chosen)
-    return Resolved(kind, chosen, (kind,), namespace_of(chosen)), ()
+    return Resolved(kind, chosen, (kind,), view.namespace_of(chosen)), ()
 
 
 def _chosen_before(service: object, fitting: Iterable[Json]) -> Json | None:
     """Return the template that the status says is used: one that comes later takes no running service its own."""
-    recorded = mapping(service, "status", "resolvedTemplate")
+    recorded = view.mapping(service, "status", "resolvedTemplate")
     for template in fitting:
-        if (_template_kind(template).kind, name_of(template)) == (recorded.get("kind"), recorded.get("name")):
+        if (_template_kind(template).kind, view.name_of(template)) == (recorded.get("kind"), recorded.get("name")):
             return template
     return None
 
 
 def _template_kind(template: Json) -> Kind:
-    return AIM_SERVICE_TEMPLATE if namespace_of(template) else AIM_CLUSTER_SERVICE_TEMPLATE
+    return AIM_SERVICE_TEMPLATE if view.namespace_of(template) else AIM_CLUSTER_SERVICE_TEMPLATE
 
 
 def _template_sources(service: object, model: Reference | None, template: Reference | None) -> Sequence[Any] | None:
-    custom = items(service, "spec", "model", "custom", "modelSources")
+    custom = view.items(service, "spec", "model", "custom", "modelSources")
     if custom:
         return custom
     for reference in (template, model):
-        if isinstance(reference, Resolved) and items(reference.obj, "spec", "modelSources"):
-            return items(reference.obj, "spec", "modelSources")
+        if isinstance(reference, Resolved) and view.items(reference.obj, "spec", "modelSources"):
+            return view.items(reference.obj, "spec", "modelSources")
     return () if isinstance(model, Resolved) and isinstance(template, Resolved | None) else None
 
 
 def _template_image(service: object, model: Reference | None) -> str | None:
     return (
-        text(service, "spec", "model", "image")
-        or text(service, "spec", "model", "custom", "baseImage")
-        or (text(model.obj, "spec", "image") if isinstance(model, Resolved) else None)
+        view.text(service, "spec", "model", "image")
+        or view.text(service, "spec", "model", "custom", "baseImage")
+        or (view.text(model.obj, "spec", "image") if isinstance(model, Resolved) else None)
     )
 
 
@@ -458,14 +442,14 @@ class BaseResolution:
     @property
     def name(self) -> str:
         """Name of the base artifact, empty unless known."""
-        return name_of(self.artifact)
+        return view.name_of(self.artifact)
 
     @property
     def looked_at(self) -> tuple[Ref, ...]:
         """Every object that this rests on."""
         if not self.known:
             return self.pipeline.looked_at
-        return (*self.pipeline.looked_at, Ref(AIM_ARTIFACT, namespace_of(self.artifact), self.name))
+        return (*self.pipeline.looked_at, Ref(AIM_ARTIFACT, view.namespace_of(self.artifact), self.name))
 
 
 def resolve_base(world: World, service: object, pipeline: Pipeline | None = None) -> BaseResolution:
@@ -475,22 +459,22 @@ def resolve_base(world: World, service: object, pipeline: Pipeline | None = None
     """
     pipeline = pipeline or resolve_pipeline(world, service)
     if not pipeline.sources:
-        return BaseResolution("unknown", pipeline, EMPTY, None, EMPTY, 0)
+        return BaseResolution("unknown", pipeline, view.EMPTY, None, view.EMPTY, 0)
     count = len(pipeline.sources)
     if count > 1:
-        return BaseResolution("ambiguous", pipeline, EMPTY, None, EMPTY, count)
+        return BaseResolution("ambiguous", pipeline, view.EMPTY, None, view.EMPTY, count)
     source = pipeline.sources[0]
     if source.__class__ is not dict and not isinstance(source, Mapping):
-        source = EMPTY
-    guess = model_id(source)
-    namespace = namespace_of(service)
+        source = view.EMPTY
+    guess = view.model_id(source)
+    namespace = view.namespace_of(service)
     artifact = cached_artifact(world, service, pipeline, source) or adoptable_artifact(
-        world, namespace, text(source, "sourceUri")
+        world, namespace, view.text(source, "sourceUri")
     )
     if artifact is None:
         state: Literal["guessed", "unknown"] = "guessed" if guess else "unknown"
-        return BaseResolution(state, pipeline, EMPTY, guess, source, 1)
-    return BaseResolution("known", pipeline, artifact, model_id(artifact) or guess, source, 1)
+        return BaseResolution(state, pipeline, view.EMPTY, guess, source, 1)
+    return BaseResolution("known", pipeline, artifact, view.model_id(artifact) or guess, source, 1)
 
 
 def adoptable_artifact(world: World, namespace: str, uri: str | None) -> Json | None:
@@ -498,7 +482,7 @@ def adoptable_artifact(world: World, namespace: str, uri: str | None) -> Json | 
     if uri is None:
         return None
     for artifact in world.artifacts_by_source(namespace, uri):
-        if not terminating(artifact) and text(artifact, "status", "mode") != "Dedicated":
+        if not view.terminating(artifact) and view.text(artifact, "status", "mode") != "Dedicated":
             return artifact
     return None
 
@@ -510,17 +494,21 @@ def cached_artifact(world: World, service: object, pipeline: Pipeline, source: J
         if pipeline.kind == "profile"
         else ("templateCacheRef", AIM_TEMPLATE_CACHE)
     )
-    cache_name = text(service, "status", "cache", field_name, "name")
+    cache_name = view.text(service, "status", "cache", field_name, "name")
     if cache_name is None:
         return None
-    namespace = namespace_of(service)
+    namespace = view.namespace_of(service)
     cache = world.get(kind, namespace, cache_name)
-    for entry in mapping(cache, "status", "artifacts").values():
-        name = text(entry, "name")
+    for entry in view.mapping(cache, "status", "artifacts").values():
+        name = view.text(entry, "name")
         artifact = world.get(AIM_ARTIFACT, namespace, name) if name else None
-        if artifact is None or terminating(artifact) or source_uri(artifact) != text(source, "sourceUri"):
+        if (
+            artifact is None
+            or view.terminating(artifact)
+            or view.source_uri(artifact) != view.text(source, "sourceUri")
+        ):
             continue
-        if text(entry, "uid") in (None, uid_of(artifact)):
+        if view.text(entry, "uid") in (None, view.uid_of(artifact)):
             return artifact
     return None
 

@@ -6,23 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from api import view
 from api.errors import Cause, FieldError
 from api.kinds import AIM_SERVICE, Kind
 from api.names import FEATURE_ADAPTERS
-from api.view import (
-    AdapterRef,
-    Json,
-    adapter_refs,
-    effective_features,
-    feature_token,
-    integer,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    spec_of,
-    text,
-)
+from api.view import AdapterRef, Json
 from rules.adapters import AdapterFindings, judge_adapters
 from rules.lazy import lazy
 from rules.rank import ORIGIN_SERVICE, Ceiling, CeilingDecision, asked_ceiling, decide_ceiling
@@ -80,14 +68,14 @@ class Seen:
         self.world = world
         self.request_version = request_version
         self.context = context
-        self.spec = mapping(new, "spec")
-        self.old_spec = mapping(old, "spec")
-        self.namespace = namespace_of(new)  # empty for cluster kinds
+        self.spec = view.mapping(new, "spec")
+        self.old_spec = view.mapping(old, "spec")
+        self.namespace = view.namespace_of(new)  # empty for cluster kinds
 
     @lazy
     def name(self) -> str:
         """metadata.name."""
-        return name_of(self.new)
+        return view.name_of(self.new)
 
     @lazy
     def before(self) -> Self | None:
@@ -136,14 +124,14 @@ class ServiceSeen(Seen):
     @lazy
     def refs(self) -> tuple[AdapterRef, ...]:
         """The declared adapters."""
-        return adapter_refs(self.new)
+        return view.adapter_refs(self.new)
 
     @lazy
     def env(self) -> tuple[str, ...]:
         """The names of spec.env, in its order; entries without one are empty."""
         if "env" not in self.spec:
             return ()
-        return tuple([text(entry, "name") or "" for entry in items(self.spec, "env")])
+        return tuple([view.text(entry, "name") or "" for entry in view.items(self.spec, "env")])
 
     @lazy
     def dynamic(self) -> bool:
@@ -169,10 +157,10 @@ class ServiceSeen(Seen):
     @lazy
     def feature(self) -> str | None:
         """The feature token that rules in the effective profile."""
-        features = items(spec_of(self.profile), "features")
+        features = view.items(view.spec_of(self.profile), "features")
         if FEATURE_ADAPTERS in features:  # it rules whatever else is there
             return FEATURE_ADAPTERS
-        return feature_token(effective_features(self.profile, self.new))
+        return view.feature_token(view.effective_features(self.profile, self.new))
 
     @lazy
     def base(self) -> BaseResolution:
@@ -193,7 +181,7 @@ class ServiceSeen(Seen):
     @lazy
     def reported_ceiling(self) -> int | None:
         """status.adapterMaxRank."""
-        return integer(self.new, "status", "adapterMaxRank")
+        return view.integer(self.new, "status", "adapterMaxRank")
 
     @lazy
     def ceiling(self) -> CeilingDecision:
@@ -207,7 +195,7 @@ class ServiceSeen(Seen):
 
     @property
     def _ceiling_config(self) -> MergedRuntimeConfig:
-        needed = self.dynamic and integer(self.spec.get("adapterRuntime"), "maxRank") is None
+        needed = self.dynamic and view.integer(self.spec.get("adapterRuntime"), "maxRank") is None
         return self.config if needed else _NO_CONFIG
 
     @lazy
@@ -230,7 +218,7 @@ class ServiceSeen(Seen):
     @property
     def pods(self) -> int:
         """How many pods run now (status.runtime.currentReplicas)."""
-        return integer(self.new, "status", "runtime", "currentReplicas") or 0
+        return view.integer(self.new, "status", "runtime", "currentReplicas") or 0
 
 
 def tidy(value: object) -> object:

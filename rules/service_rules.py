@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_SERVICE
 from api.names import (
@@ -14,19 +15,7 @@ from api.names import (
     RANK_CEILINGS,
     inference_service_name_limit,
 )
-from api.view import (
-    ADAPTER_MODES,
-    Json,
-    adapter_refs,
-    caching_mode,
-    dig,
-    integer,
-    items,
-    mapping,
-    spec_of,
-    text,
-    uses_profile_pipeline,
-)
+from api.view import Json
 from rules import adapters as adapter_rules
 from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names, job_env_allowed
@@ -86,7 +75,7 @@ def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
     """`spec.model` holds exactly one of `name`, `image` and `custom`."""
     if not _present(seen.spec, "model"):
         return
-    given = [key for key in ("name", "image", "custom") if _present(mapping(seen.spec, "model"), key)]
+    given = [key for key in ("name", "image", "custom") if _present(view.mapping(seen.spec, "model"), key)]
     if len(given) != 1:
         told = f"{' and '.join(given)} are set" if given else "none is set"
         yield invalid(
@@ -110,9 +99,9 @@ def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
 )
 def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
     """A custom model has exactly one model source."""
-    if not _present(mapping(seen.spec, "model"), "custom"):
+    if not _present(view.mapping(seen.spec, "model"), "custom"):
         return
-    count = len(items(seen.spec, "model", "custom", "modelSources"))
+    count = len(view.items(seen.spec, "model", "custom", "modelSources"))
     if count != 1:
         yield invalid(
             "spec.model.custom.modelSources",
@@ -152,7 +141,7 @@ def template_beside_profile(seen: ServiceSeen) -> Outputs:
 def profile_without_name(seen: ServiceSeen) -> Outputs:
     """`spec.profile` names the profile."""
     profile = seen.spec.get("profile")
-    if text(profile, "name") is None and isinstance(profile, Mapping) and not _present(profile, "selector"):
+    if view.text(profile, "name") is None and isinstance(profile, Mapping) and not _present(profile, "selector"):
         yield required(
             "spec.profile.name",
             "ProfileNameMissing",
@@ -171,7 +160,7 @@ def profile_without_name(seen: ServiceSeen) -> Outputs:
 )
 def overrides_without_profile(seen: ServiceSeen) -> Outputs:
     """Overrides need a profile to override."""
-    if mapping(seen.spec, "profileOverrides") and not _present(seen.spec, "profile"):
+    if view.mapping(seen.spec, "profileOverrides") and not _present(seen.spec, "profile"):
         yield forbidden(
             "spec.profileOverrides",
             "OverridesWithoutProfile",
@@ -190,8 +179,8 @@ def overrides_without_profile(seen: ServiceSeen) -> Outputs:
 )
 def partitioning_without_count(seen: ServiceSeen) -> Outputs:
     """Another partitioning changes what one accelerator is, so the count is said anew."""
-    overrides = mapping(seen.spec, "profileOverrides")
-    if text(overrides, "acceleratorPartitioningMode") and integer(overrides, "acceleratorCount") is None:
+    overrides = view.mapping(seen.spec, "profileOverrides")
+    if view.text(overrides, "acceleratorPartitioningMode") and view.integer(overrides, "acceleratorCount") is None:
         yield required(
             "spec.profileOverrides.acceleratorCount",
             "PartitioningWithoutCount",
@@ -250,13 +239,13 @@ def field_not_implemented(seen: ServiceSeen) -> Outputs:
         return
     if not _UNIMPLEMENTED_HOLDERS.isdisjoint(seen.spec):
         for path, fix in _UNIMPLEMENTED.items():
-            if path[0] in seen.spec and dig(seen.spec, *path) is not None:
+            if path[0] in seen.spec and view.dig(seen.spec, *path) is not None:
                 yield _not_implemented(f"spec.{'.'.join(path)}", fix)
-    for index, entry in enumerate(items(seen.spec, "adapters")):
+    for index, entry in enumerate(view.items(seen.spec, "adapters")):
         if not isinstance(entry, dict) or _RESERVED_IN_ADAPTERS.isdisjoint(entry):
             continue
         for key in sorted(_RESERVED_IN_ADAPTERS):
-            if dig(entry, key) is not None:
+            if view.dig(entry, key) is not None:
                 yield _not_implemented(f"spec.adapters[{index}].{key}", f"set {key} on the AIMArtifact itself")
 
 
@@ -275,17 +264,17 @@ def _not_implemented(path: str, fix: str) -> Finding:
 def word_unknown(seen: ServiceSeen) -> Outputs:
     """Modes, kinds and feature tokens are fixed words (the schema speaks first; here for files that never met one)."""
     mode = seen.spec.get("adapterMode")
-    if mode is not None and mode not in ADAPTER_MODES:
-        yield from unknown_word("spec.adapterMode", mode, ADAPTER_MODES)
+    if mode is not None and mode not in view.ADAPTER_MODES:
+        yield from unknown_word("spec.adapterMode", mode, view.ADAPTER_MODES)
     if "caching" in seen.spec:
-        yield from unknown_word("spec.caching.mode", dig(seen.spec, "caching", "mode"), _CACHING_MODES)
-    for index, entry in enumerate(items(seen.spec, "adapters")):
-        kind = entry.get("kind") if entry.__class__ is dict else dig(entry, "kind")
+        yield from unknown_word("spec.caching.mode", view.dig(seen.spec, "caching", "mode"), _CACHING_MODES)
+    for index, entry in enumerate(view.items(seen.spec, "adapters")):
+        kind = entry.get("kind") if entry.__class__ is dict else view.dig(entry, "kind")
         if kind is not None and kind != "AIMArtifact":
             yield from unknown_word(f"spec.adapters[{index}].kind", kind, ("AIMArtifact",))
     if "profileOverrides" not in seen.spec:
         return
-    for index, token in enumerate(items(seen.spec, "profileOverrides", "features")):
+    for index, token in enumerate(view.items(seen.spec, "profileOverrides", "features")):
         known = (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY)
         yield from unknown_word(f"spec.profileOverrides.features[{index}]", token, known)
 
@@ -326,7 +315,7 @@ def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
 )
 def too_many_adapters(seen: ServiceSeen) -> Outputs:
     """A service declares at most 64 adapters."""
-    count = len(items(seen.spec, "adapters"))
+    count = len(view.items(seen.spec, "adapters"))
     if count > MAX_ADAPTERS:
         detail = f"{count} adapters are declared, at most {MAX_ADAPTERS} are possible"
         hint = "spread them over several services of the same profile: they share the base"
@@ -343,7 +332,7 @@ def too_many_adapters(seen: ServiceSeen) -> Outputs:
 )
 def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
     """In static mode the ceiling follows from the declared adapters, so it cannot be set."""
-    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    value = view.dig(seen.spec, "adapterRuntime", "maxRank")
     if value is not None and not seen.dynamic:
         yield invalid(
             "spec.adapterRuntime.maxRank",
@@ -364,7 +353,7 @@ def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
 )
 def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
     """The ceiling is one of the values that engines start with."""
-    value = dig(seen.spec, "adapterRuntime", "maxRank")
+    value = view.dig(seen.spec, "adapterRuntime", "maxRank")
     if value is not None and value not in RANK_CEILINGS:
         yield Finding(
             FieldError(
@@ -395,7 +384,7 @@ def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
 )
 def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
     """A RuntimeConfig that got past admission with a value that no engine takes serves no dynamic service."""
-    if not seen.dynamic or dig(seen.spec, "adapterRuntime", "maxRank") is not None:
+    if not seen.dynamic or view.dig(seen.spec, "adapterRuntime", "maxRank") is not None:
         return
     value, origin = seen.config.value("adapterRuntime", "maxRank")
     if value is not None and value not in RANK_CEILINGS:
@@ -421,14 +410,14 @@ def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
 )
 def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
     """A dedicated cache makes a base of its own for the service; adapters live on the disk of the shared one."""
-    if caching_mode(seen.new) == "Dedicated" and seen.uses_adapters:
+    if view.caching_mode(seen.new) == "Dedicated" and seen.uses_adapters:
         why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
         yield invalid(
             "spec.caching.mode",
             "DedicatedCachingWithAdapters",
             f"{why}, and adapters live on the disk of a shared base",
             "use mode Shared, the default",
-            dig(seen.spec, "caching", "mode"),
+            view.dig(seen.spec, "caching", "mode"),
         )
 
 
@@ -443,7 +432,7 @@ def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
 def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
     """The adapter disk is shared by all services of a base, so no single service says what it is like."""
     for key in ("adapterDiskSize", "adapterDiskStorageClassName"):
-        if dig(seen.spec, "storage", key) is not None:
+        if view.dig(seen.spec, "storage", key) is not None:
             yield forbidden(
                 f"spec.storage.{key}",
                 "AdapterDiskOnService",
@@ -462,7 +451,7 @@ def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
 )
 def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
     """The least number of replicas does not exceed the greatest."""
-    low, high = integer(seen.spec, "minReplicas"), integer(seen.spec, "maxReplicas")
+    low, high = view.integer(seen.spec, "minReplicas"), view.integer(seen.spec, "maxReplicas")
     if low is not None and high is not None and low > high:
         yield invalid("spec.minReplicas", "MinReplicasAboveMax", f"is above spec.maxReplicas {high}", "lower it", low)
 
@@ -488,7 +477,7 @@ def env_reserved(seen: ServiceSeen) -> Outputs:
     yield from unusable_env_findings(seen.new, "spec", "profileOverrides", "containerEnv")
     yield from reserved_env_findings(env_names(seen.new, "spec", "profileOverrides", "containerEnv"))
     yield from reserved_env_findings(env_keys(seen.new, "spec", "profileOverrides", "engineEnv"))
-    for index, source in enumerate(items(seen.spec, "profileOverrides", "modelSources")):
+    for index, source in enumerate(view.items(seen.spec, "profileOverrides", "modelSources")):
         prefix = f"spec.profileOverrides.modelSources[{index}]."
         yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
 
@@ -527,7 +516,7 @@ def model_source_unusable(seen: ServiceSeen) -> Outputs:
 )
 def adapters_without_profile(seen: ServiceSeen) -> Outputs:
     """In v1alpha2 adapters need a profile, which tells whether the image can serve them."""
-    if seen.request_version == "v1alpha2" and seen.refs and not uses_profile_pipeline(seen.new):
+    if seen.request_version == "v1alpha2" and seen.refs and not view.uses_profile_pipeline(seen.new):
         yield required(
             "spec.profile",
             "AdaptersWithoutProfile",
@@ -608,7 +597,7 @@ def static_adapters_changed(seen: ServiceSeen) -> Outputs:
         return
     if seen.old_spec.get("adapters") == seen.spec.get("adapters"):
         return
-    was = {(ref.kind, ref.name) for ref in adapter_refs(seen.old)}
+    was = {(ref.kind, ref.name) for ref in view.adapter_refs(seen.old)}
     now = {(ref.kind, ref.name) for ref in seen.refs}
     if was == now:
         return
@@ -693,14 +682,14 @@ def caching_mode_changed(seen: ServiceSeen) -> Outputs:
     """The cache is chosen at creation; Auto and Always mean Shared, Never means Dedicated."""
     if seen.old_spec.get("caching") == seen.spec.get("caching"):
         return
-    was, now = caching_mode(seen.old), caching_mode(seen.new)
+    was, now = view.caching_mode(seen.old), view.caching_mode(seen.new)
     if was != now:
         yield invalid(
             "spec.caching.mode",
             "CachingModeImmutable",
             f"the caching mode is fixed at creation and is {was}",
             "create another service with the other mode",
-            dig(seen.spec, "caching", "mode"),
+            view.dig(seen.spec, "caching", "mode"),
         )
 
 
@@ -768,14 +757,14 @@ def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
         return
     count = seen.base.count
     rests_on = seen.pipeline.looked_at
-    if items(seen.spec, "profileOverrides", "modelSources"):
+    if view.items(seen.spec, "profileOverrides", "modelSources"):
         path, value, rests_on = "spec.profileOverrides.modelSources", None, ()
         detail = f"{count} model sources leave open which base the adapters belong to"
     elif seen.pipeline.kind == "profile":
-        path, value = "spec.profile.name", text(seen.spec, "profile", "name")
+        path, value = "spec.profile.name", view.text(seen.spec, "profile", "name")
         detail = f"this profile has {count} model sources, which leaves open the base that the adapters belong to"
     else:
-        path, value = "spec.model.name", text(seen.spec, "model", "name")
+        path, value = "spec.model.name", view.text(seen.spec, "model", "name")
         detail = f"this model has {count} model sources, which leaves open the base that the adapters belong to"
     hint = "serve adapters with exactly one model source"
     if seen.pipeline.kind == "profile":
@@ -800,13 +789,13 @@ def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
 )
 def template_of_another_model(seen: ServiceSeen) -> Outputs:
     """A template belongs to one model (its `modelName` never changes)."""
-    named = text(seen.spec, "template", "name")
+    named = view.text(seen.spec, "template", "name")
     if named is None or seen.pipeline.kind != "template":
         return
-    template, model = seen.pipeline.template, text(seen.spec, "model", "name")
+    template, model = seen.pipeline.template, view.text(seen.spec, "model", "name")
     if model is None or not isinstance(template, Resolved):
         return
-    other = text(template.obj, "spec", "modelName")
+    other = view.text(template.obj, "spec", "modelName")
     if other is not None and other != model:
         error = FieldError(
             "spec.template.name",
@@ -991,7 +980,7 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
     )
     for path, reference, other_path in places:
         if isinstance(reference, Missing):
-            named = dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
+            named = view.dig(seen.spec, *path.split(".")[1:]) is not None  # else what the other field says names it
             kinds = " or ".join(kind.kind for kind in reference.kinds)
             detail = f'no {kinds} "{_short(reference.name)}" exists yet'
             if not possible_name(reference.name):
@@ -1025,8 +1014,10 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
         yield FieldWarning(
             path, "ProfileNotDeployable", "the profile has no modelSources: there is nothing to serve", 15
         )
-    elif len(pipeline.fitting) > 1 and text(seen.spec, "template", "name") is None:
-        names = ", ".join(_short(text(template, "metadata", "name") or "?", 18) for template in pipeline.fitting[:2])
+    elif len(pipeline.fitting) > 1 and view.text(seen.spec, "template", "name") is None:
+        names = ", ".join(
+            _short(view.text(template, "metadata", "name") or "?", 18) for template in pipeline.fitting[:2]
+        )
         names += " …" if len(pipeline.fitting) > 2 else ""
         cure = "name one" if seen.old is None else "set the model's default"  # a template is named at creation only
         detail = f"{len(pipeline.fitting)} templates fit ({names}): none is chosen; {cure}"
@@ -1060,7 +1051,7 @@ def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
         artifact = seen.artifacts.get(ref.name)
         if artifact is None or isinstance(artifact, Unreadable):
             continue
-        fits = [str(name) for name in items(artifact, "spec", "compatibleWith")]
+        fits = [str(name) for name in view.items(artifact, "spec", "compatibleWith")]
         if fits and seen.base.model_id not in fits:
             detail = f"it fits {_short(fits[0], 30)}; the model source suggests {_short(seen.base.model_id, 30)}"
             yield FieldWarning(ref.path, "AdapterProbablyIncompatible", detail, 5)
@@ -1191,7 +1182,7 @@ def engine_args_switch_adapters_off(seen: ServiceSeen) -> Outputs:
 )
 def setting_without_effect(seen: ServiceSeen) -> Outputs:
     """What is accepted but has no effect is said."""
-    if dig(seen.spec, "cacheModel") is not None:
+    if view.dig(seen.spec, "cacheModel") is not None:
         yield FieldWarning("spec.cacheModel", "FieldDeprecated", "deprecated and ignored; use spec.caching.mode", 70)
     yield from _replicas_ignored(seen.spec)
     for path, name in (
@@ -1206,9 +1197,9 @@ def setting_without_effect(seen: ServiceSeen) -> Outputs:
             detail = f"{_short(name, 40)} has no effect: download Jobs take credentials and tuning only"
             yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
     if "profileOverrides" in seen.spec:
-        overrides = mapping(seen.spec, "profileOverrides")
-        model = text(overrides, "acceleratorModel")
-        vendor = text(overrides, "acceleratorVendor") or text(spec_of(seen.profile), "acceleratorVendor")
+        overrides = view.mapping(seen.spec, "profileOverrides")
+        model = view.text(overrides, "acceleratorModel")
+        vendor = view.text(overrides, "acceleratorVendor") or view.text(view.spec_of(seen.profile), "acceleratorVendor")
         yield from unfamiliar_accelerator("spec.profileOverrides.acceleratorModel", model, vendor)
 
 
@@ -1227,7 +1218,7 @@ def _short(text_: str, room: int = 50) -> str:
 
 def _replicas_ignored(spec: Json) -> Iterable[FieldWarning]:
     """`replicas` counts only where neither bound is given (contract, section 7); 1 is what the schema fills in."""
-    replicas, low, high = (integer(spec, key) for key in ("replicas", "minReplicas", "maxReplicas"))
+    replicas, low, high = (view.integer(spec, key) for key in ("replicas", "minReplicas", "maxReplicas"))
     least = 1 if low is None else low
     if replicas in (None, 1) or (low is None and high is None):
         return
@@ -1240,17 +1231,17 @@ def _replicas_ignored(spec: Json) -> Iterable[FieldWarning]:
 
 
 def _template(spec: Json) -> tuple[str | None, bool] | None:
-    template = dig(spec, "template")
+    template = view.dig(spec, "template")
     if template is None:
         return None
-    return text(template, "name"), dig(template, "allowUnoptimized") is True
+    return view.text(template, "name"), view.dig(template, "allowUnoptimized") is True
 
 
 def _autoscales(spec: Json) -> bool:
     """Whether replicas follow the load: the bounds differ after their defaults (contract, section 7)."""
     if "minReplicas" not in spec and "maxReplicas" not in spec:
         return False
-    low, high = integer(spec, "minReplicas"), integer(spec, "maxReplicas")
+    low, high = view.integer(spec, "minReplicas"), view.integer(spec, "maxReplicas")
     if low is None and high is None:
         return False
     least = 1 if low is None else low

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
+from api import view
 from api.accelerators import DEVICE_IDS
 from api.errors import Cause, FieldError, FieldWarning
 from api.source_uri import SourceUriError, parse_source_uri
-from api.view import dig, items
 from rules.environment import RESERVED_ENV, usable_env_entry
 from rules.seen import invalid
 from rules.suggest import did_you_mean, quoted
@@ -51,7 +51,7 @@ def unusable_env_findings(obj: object, *path: str, names: bool = True) -> Iterat
     Without `names`, only where the value comes from is looked at: other rules speak about the names.
     """
     prefix = ".".join(path)
-    for index, entry in enumerate(items(obj, *path)):
+    for index, entry in enumerate(view.items(obj, *path)):
         if not isinstance(entry, Mapping) or usable_env_entry(entry):
             continue
         name, source = entry.get("name"), entry.get("valueFrom")
@@ -70,9 +70,9 @@ def unusable_env_findings(obj: object, *path: str, names: bool = True) -> Iterat
 def source_findings(obj: object, *path: str) -> Iterator[Finding]:
     """Refuse model sources that can never be downloaded, or whose size is none."""
     prefix = ".".join(path)
-    for index, source in enumerate(items(obj, *path)):
-        yield from source_uri_finding(f"{prefix}[{index}].sourceUri", dig(source, "sourceUri"))
-        yield from size_finding(f"{prefix}[{index}].size", dig(source, "size"))
+    for index, source in enumerate(view.items(obj, *path)):
+        yield from source_uri_finding(f"{prefix}[{index}].sourceUri", view.dig(source, "sourceUri"))
+        yield from size_finding(f"{prefix}[{index}].size", view.dig(source, "size"))
 
 
 def source_uri_finding(path: str, uri: object) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def unfamiliar_accelerator(path: str, model: str | None, vendor: str | None = No
 def unimplemented_warnings(spec: Mapping[str, object], paths: Iterable[tuple[str, ...]]) -> Iterator[FieldWarning]:
     """Warn about fields that others may act on, but we do not."""
     for path in paths:
-        if dig(spec, *path) is not None:
+        if view.dig(spec, *path) is not None:
             yield FieldWarning(
                 f"spec.{'.'.join(path)}", "FieldNotImplemented", "aim-adapters does not act on this field", 80
             )

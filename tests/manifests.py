@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
 from api import kinds
 from api.kinds import Kind
+from api.view import JsonObject
 
-Json = dict[str, Any]
-
-ENV: list[Json] = [
+ENV: list[JsonObject] = [
     {"name": "PLAIN", "value": "1"},
     {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token", "optional": True}}},
     {"name": "CONFIG", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k", "optional": False}}},
@@ -20,24 +18,24 @@ ENV: list[Json] = [
         "valueFrom": {"resourceFieldRef": {"containerName": "main", "resource": "limits.cpu", "divisor": "1m"}},
     },
 ]
-PULL_SECRETS: list[Json] = [{"name": "registry"}]
-RESOURCES: Json = {"limits": {"cpu": 8, "memory": "64Gi"}, "requests": {"cpu": "500m", "memory": "1e9"}}
-FILTER: Json = {"include": ["*.safetensors"], "exclude": ["*.bin"]}
-STORAGE: Json = {
+PULL_SECRETS: list[JsonObject] = [{"name": "registry"}]
+RESOURCES: JsonObject = {"limits": {"cpu": 8, "memory": "64Gi"}, "requests": {"cpu": "500m", "memory": "1e9"}}
+FILTER: JsonObject = {"include": ["*.safetensors"], "exclude": ["*.bin"]}
+STORAGE: JsonObject = {
     "defaultStorageClassName": "fast",
     "pvcHeadroomPercent": 10,
     "downloadFilter": FILTER,
     "adapterDiskStorageClassName": "shared",
     "adapterDiskSize": "50Gi",
 }
-MODEL_SOURCES: list[Json] = [
+MODEL_SOURCES: list[JsonObject] = [
     {"modelId": "org/name", "sourceUri": "hf://org/name/sub@main", "size": "60Gi", "env": ENV},
 ]
-HARDWARE: Json = {"gpu": {"model": "MI300X", "count": 1, "minVram": "192Gi", "resourceName": "amd.com/gpu"}}
-CACHING: Json = {"enabled": True, "env": ENV}
-MAX_RANK: Json = {"maxRank": 64}
+HARDWARE: JsonObject = {"gpu": {"model": "MI300X", "count": 1, "minVram": "192Gi", "resourceName": "amd.com/gpu"}}
+CACHING: JsonObject = {"enabled": True, "env": ENV}
+MAX_RANK: JsonObject = {"maxRank": 64}
 
-_RUNTIME_CONFIG: Json = {
+_RUNTIME_CONFIG: JsonObject = {
     "adapterRuntime": MAX_RANK,
     "storage": STORAGE,
     "env": ENV,
@@ -70,7 +68,7 @@ _RUNTIME_CONFIG: Json = {
     "routing": {"enabled": True},
     "scaleFromZero": {},
 }
-_PROFILE: Json = {
+_PROFILE: JsonObject = {
     "aimId": "org/name",
     "modelId": "org/name",
     "profileId": "vllm-mi300x-bf16-tp1-latency",
@@ -97,7 +95,7 @@ _PROFILE: Json = {
     "serviceAccountName": "serving",
     "features": ["adapters"],
 }
-_MODEL: Json = {
+_MODEL: JsonObject = {
     "image": "example.com/aim:0.13",
     "modelSources": MODEL_SOURCES,
     "custom": {"baseImage": "x"},
@@ -111,7 +109,7 @@ _MODEL: Json = {
     "env": ENV,
     "resources": RESOURCES,
 }
-_TEMPLATE: Json = {
+_TEMPLATE: JsonObject = {
     "modelName": "m",
     "metric": "throughput",
     "precision": "fp8",
@@ -126,7 +124,7 @@ _TEMPLATE: Json = {
     "env": ENV,
     "caching": CACHING,
 }
-_SPECS: dict[Kind, Json] = {
+_SPECS: dict[Kind, JsonObject] = {
     kinds.AIM_SERVICE: {
         "model": {
             "name": "m",
@@ -218,7 +216,7 @@ _SPECS: dict[Kind, Json] = {
 }
 
 _NOW = "2026-01-02T03:04:05Z"
-_CONDITIONS: list[Json] = [
+_CONDITIONS: list[JsonObject] = [
     {
         "type": "Ready",
         "status": "True",
@@ -228,9 +226,9 @@ _CONDITIONS: list[Json] = [
         "observedGeneration": 3,
     }
 ]
-_REFERENCE: Json = {"name": "n", "namespace": "ns", "scope": "Merged", "kind": "K", "uid": "u"}
-_COMMON: Json = {"observedGeneration": 3, "conditions": _CONDITIONS}
-_CACHED: Json = {
+_REFERENCE: JsonObject = {"name": "n", "namespace": "ns", "scope": "Merged", "kind": "K", "uid": "u"}
+_COMMON: JsonObject = {"observedGeneration": 3, "conditions": _CONDITIONS}
+_CACHED: JsonObject = {
     "uid": "u",
     "name": "n",
     "model": "org/name",
@@ -238,7 +236,7 @@ _CACHED: Json = {
     "persistentVolumeClaim": "c",
     "mountPoint": "/workspace/cache/org/name",
 }
-_PROFILE_STATUS: Json = {
+_PROFILE_STATUS: JsonObject = {
     **_COMMON,
     "status": "Ready",
     "deployable": True,
@@ -247,9 +245,9 @@ _PROFILE_STATUS: Json = {
     "resolvedNodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
     "origin": "discovery",
 }
-_MODEL_STATUS: Json = {**_COMMON, "status": "Ready", "resolvedRuntimeConfig": _REFERENCE}
-_TEMPLATE_STATUS: Json = {**_MODEL_STATUS, "resolvedModel": _REFERENCE, "hardwareSummary": "1 x MI300X"}
-_STATUSES: dict[Kind, Json] = {
+_MODEL_STATUS: JsonObject = {**_COMMON, "status": "Ready", "resolvedRuntimeConfig": _REFERENCE}
+_TEMPLATE_STATUS: JsonObject = {**_MODEL_STATUS, "resolvedModel": _REFERENCE, "hardwareSummary": "1 x MI300X"}
+_STATUSES: dict[Kind, JsonObject] = {
     kinds.AIM_SERVICE: {
         **_COMMON,
         "status": "Running",
@@ -362,13 +360,13 @@ _STATUSES: dict[Kind, Json] = {
 }
 
 
-def full(kind: Kind, name: str = "full", namespace: str = "default") -> Json:
+def full(kind: Kind, name: str = "full", namespace: str = "default") -> JsonObject:
     """Return a manifest of that kind with every spec field set; AIMService in the version that `kind` has."""
-    metadata: Json = {"name": name} | ({"namespace": namespace} if kind.namespaced else {})
+    metadata: JsonObject = {"name": name} | ({"namespace": namespace} if kind.namespaced else {})
     spec = next(spec for known, spec in _SPECS.items() if known.plural == kind.plural)
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": deepcopy(spec)}
 
 
-def full_status(kind: Kind) -> Json:
+def full_status(kind: Kind) -> JsonObject:
     """Return a status of that kind with every field set."""
     return deepcopy(_STATUSES[kind])

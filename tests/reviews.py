@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from api.kinds import AIM_ARTIFACT
-from reconcile.client import Client
-from reconcile.errors import ApiError, Denied, Unreachable
+from kube.client import Client
+from kube.errors import ApiError, Denied, Unreachable
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
 _AT_ONCE = 48

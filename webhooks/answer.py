@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from api import view
 from api.errors import FieldError
 from api.kinds import AIM_GROUP
-from api.view import text
 from rules.verdict import Verdict
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
 
@@ -79,7 +79,12 @@ def failed(uid: str, code: int, reason: str, message: str) -> bytes:
 
 def object_name(review: Review) -> str:
     """Return the name to show: the object's, or what its name will be generated from."""
-    return text(review.new, "metadata", "name") or review.name or text(review.new, "metadata", "generateName") or ""
+    return (
+        view.text(review.new, "metadata", "name")
+        or review.name
+        or view.text(review.new, "metadata", "generateName")
+        or ""
+    )
 
 
 def _cause(error: FieldError, told: str) -> dict[str, str]:

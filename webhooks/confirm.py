@@ -7,11 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+from api import view
 from api.errors import FieldWarning
-from api.view import Json, text, uid_of
+from api.view import Json
 from rules.resolve import Ref
 from rules.verdict import Finding, Verdict
-from rules.world import Address, OverlayWorld, World, address
+from rules.world import Address, World, address
+from rules.worlds import OverlayWorld
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +62,12 @@ def _same(cached: Json | None, read: Json | None) -> bool:
     """Whether a live read shows what the cache shows: one object at one resource version, or none."""
     if cached is None or read is None:
         return cached is read
-    return (uid_of(cached), _resource_version(cached)) == (uid_of(read), _resource_version(read)) != ("", "")
+    return (view.uid_of(cached), _resource_version(cached)) == (view.uid_of(read), _resource_version(read)) != ("", "")
 
 
 def _resource_version(obj: Json) -> str:
     """metadata.resourceVersion, or the empty string."""
-    return text(obj, "metadata", "resourceVersion") or ""
+    return view.text(obj, "metadata", "resourceVersion") or ""
 
 
 def needs_confirmation(verdict: Verdict) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 
+from api import view
 from api.kinds import AIM_ARTIFACT, Kind
 from api.names import MODEL_ID_PATTERN
 from api.source_uri import source_model_id
-from api.view import Json, dig, is_adapter, terminating
+from api.view import Json
 
 Operation = dict[str, Any]  # an RFC 6902 operation
 
@@ -24,11 +25,11 @@ def mutate(kind: Kind, obj: Json) -> list[Operation]:
     Model sources in lists keep what the user wrote: readers derive the id, and lists of users are never touched.
     An object on its way out stays as it is. Source: contract, sections 10 (mutation) and 11.
     """
-    if kind.kind != AIM_ARTIFACT.kind or is_adapter(obj) or terminating(obj):
+    if kind.kind != AIM_ARTIFACT.kind or view.is_adapter(obj) or view.terminating(obj):
         return []
-    if dig(obj, "spec", "modelId") is not None:
+    if view.dig(obj, "spec", "modelId") is not None:
         return []
-    implied = source_model_id(dig(obj, "spec", "sourceUri"))
+    implied = source_model_id(view.dig(obj, "spec", "sourceUri"))
     if implied is None or not _MODEL_ID.fullmatch(implied):  # the schema would refuse what we filled in
         return []
     return [{"op": "add", "path": "/spec/modelId", "value": implied}]

@@ -25,8 +25,8 @@ from rules.verdict import Verdict, one_line
 from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
-from webhooks.direct import Direct, direct_of
-from webhooks.lean import read_lean
+from webhooks.fast.direct import Direct, direct_of
+from webhooks.fast.lean import read_lean
 from webhooks.metrics import AdmissionMetrics
 from webhooks.mutate import encode, mutate
 from webhooks.review import Malformed, Review, parse_review
@@ -168,7 +168,7 @@ class Admission:
         await self._reply(reply, started, direct, send)
 
     def answer_now(self, target: bytes, body: bytearray) -> bytes | object | None:
-        """Answer a whole review if nothing has to be waited for (see `webhooks.direct`)."""
+        """Answer a whole review if nothing has to be waited for (see `webhooks.fast.direct`)."""
         handler = self._hot.get(target.partition(b"?")[0].decode("latin-1"))
         if handler is None or len(body) > self.settings.max_body_bytes:
             return None

@@ -6,17 +6,16 @@ import copy
 import json
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
+
+from api.view import JsonObject
 
 GROUP = "aim.eai.amd.com"
 NAMESPACE = "bench"
 BASE = "acme/base-8b"
 SERVICES, ARTIFACTS, PROFILES = 5_000, 20_000, 500
 _TIME = "2026-01-01T00:00:00Z"
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Case:
     fault: str
 
 
-def world(services: int = SERVICES, artifacts: int = ARTIFACTS, profiles: int = PROFILES) -> list[Json]:
+def world(services: int = SERVICES, artifacts: int = ARTIFACTS, profiles: int = PROFILES) -> list[JsonObject]:
     """Return the objects of the cache: those that reviews name, and many that they do not."""
     made = [*_named()]
     for index in range(artifacts):
@@ -50,21 +49,26 @@ def cases(count: int = 200, seed: int = 7) -> list[Case]:
     return [_case(index, rng) for index in range(count)]
 
 
-def _named() -> list[Json]:
+def _named() -> list[JsonObject]:
     adapters = [_artifact(f"adapter-{index}", NAMESPACE, rank=(8, 16, 32)[index % 3]) for index in range(200)]
     base = _head("AIMArtifact", "v1alpha1", "base")
     base["spec"] = {"type": "model", "modelId": BASE, "sourceUri": f"hf://{BASE}"}
     return [*adapters, base, _profile("with-adapters", ["adapters"]), _profile("without", [])]
 
 
-def _head(kind: str, version: str, name: str, namespace: str | None = NAMESPACE) -> Json:
-    metadata: Json = {"name": name, "uid": f"uid-{kind}-{name}", "creationTimestamp": _TIME, "resourceVersion": "7"}
+def _head(kind: str, version: str, name: str, namespace: str | None = NAMESPACE) -> JsonObject:
+    metadata: JsonObject = {
+        "name": name,
+        "uid": f"uid-{kind}-{name}",
+        "creationTimestamp": _TIME,
+        "resourceVersion": "7",
+    }
     if namespace is not None:
         metadata["namespace"] = namespace
     return {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata}
 
 
-def _artifact(name: str, namespace: str, rank: int = 16) -> Json:
+def _artifact(name: str, namespace: str, rank: int = 16) -> JsonObject:
     obj = _head("AIMArtifact", "v1alpha1", name, namespace)
     obj["spec"] = {
         "type": "adapter",
@@ -77,7 +81,7 @@ def _artifact(name: str, namespace: str, rank: int = 16) -> Json:
     return obj
 
 
-def _profile(name: str, features: list[str]) -> Json:
+def _profile(name: str, features: list[str]) -> JsonObject:
     obj = _head("AIMClusterProfile", "v1alpha2", name, None)
     obj["spec"] = {
         "aimId": "acme/base-8b",
@@ -89,9 +93,9 @@ def _profile(name: str, features: list[str]) -> Json:
     return obj
 
 
-def _service(name: str, adapters: list[str], *, dynamic: bool, rng: random.Random) -> Json:
+def _service(name: str, adapters: list[str], *, dynamic: bool, rng: random.Random) -> JsonObject:
     obj = _head("AIMService", "v1alpha2", name)
-    spec: Json = {
+    spec: JsonObject = {
         "profile": {"name": "with-adapters"},
         "adapterMode": "dynamic" if dynamic else "static",
         "adapters": [{"name": adapter, "kind": "AIMArtifact"} for adapter in adapters],
@@ -123,8 +127,8 @@ def _service(name: str, adapters: list[str], *, dynamic: bool, rng: random.Rando
     return obj
 
 
-def _fields(value: Json) -> Json:
-    tree: Json = {}
+def _fields(value: JsonObject) -> JsonObject:
+    tree: JsonObject = {}
     for key, part in value.items():
         if isinstance(part, dict):
             tree[f"f:{key}"] = _fields(part)
@@ -140,7 +144,7 @@ def _case(index: int, rng: random.Random) -> Case:
     dynamic, update = index % 2 == 0, index % 4 >= 2
     names = [f"adapter-{number}" for number in rng.sample(range(200), rng.randint(1, 4))]
     new = _service(f"bench-{index}", names, dynamic=dynamic, rng=rng)
-    old: Json | None = None
+    old: JsonObject | None = None
     if update:
         new["status"] = _status(names)
         old = copy.deepcopy(new)
@@ -153,7 +157,7 @@ def _case(index: int, rng: random.Random) -> Case:
     return Case(orjson.dumps(_review(index, new, old)), not fault, fault)
 
 
-def _status(names: list[str]) -> Json:
+def _status(names: list[str]) -> JsonObject:
     kinds = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady", "Ready")
     return {
         "status": "Running",
@@ -167,7 +171,7 @@ def _status(names: list[str]) -> Json:
     }
 
 
-def _spoil(new: Json, dynamic: bool, update: bool, rng: random.Random) -> str:
+def _spoil(new: JsonObject, dynamic: bool, update: bool, rng: random.Random) -> str:
     faults = ["not an adapter", "no feature", "rank"] if dynamic else ["maxRank in static mode"]
     if update:
         faults.append("mode")
@@ -190,7 +194,7 @@ def _spoil(new: Json, dynamic: bool, update: bool, rng: random.Random) -> str:
     return fault
 
 
-def _review(index: int, new: Json, old: Json | None) -> Json:
+def _review(index: int, new: JsonObject, old: JsonObject | None) -> JsonObject:
     gvk = {"group": GROUP, "version": "v1alpha2", "kind": "AIMService"}
     gvr = {"group": GROUP, "version": "v1alpha2", "resource": "aimservices"}
     return {

@@ -20,19 +20,20 @@ from typing import Any
 
 import uvloop
 
+from api import view
 from api.kinds import AIM_SERVICE, Kind
-from api.view import Json, name_of, namespace_of
+from api.view import Json
 from app.hugepages import use_huge_pages
 from app.memory import rare_collections
 from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
 from bench.admission import corpus
-from reconcile.cache import Key
-from reconcile.courtesy import Courtesy
-from reconcile.engine import AlwaysLeading, Engine
-from reconcile.informer import Informer
-from reconcile.informers import CachedWorld, make_informers
+from kube.cache import Key
+from kube.courtesy import Courtesy
+from kube.engine import AlwaysLeading, Engine
+from kube.informer import Informer
 from reconcile.manager import make_reconciler
 from reconcile.settings import ReconcileSettings
+from reconcile.world import CachedWorld, make_informers
 from rules.resolve import Ref
 from rules.world import KIND_BY_NAME
 from webhooks.routes import create_app
@@ -62,7 +63,7 @@ class EchoClient:
 
     async def apply(self, kind: Kind, obj: Json, **_: Any) -> dict[str, Any]:
         """Store an object."""
-        return self._stored(kind, namespace_of(obj), name_of(obj), obj)
+        return self._stored(kind, view.namespace_of(obj), view.name_of(obj), obj)
 
     create = apply
 

@@ -26,9 +26,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE  # noqa: E402 - found through the line above
+from api import view  # noqa: E402 - found through the line above
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE  # noqa: E402
 from api.names import inference_service_name  # noqa: E402
-from api.view import name_of, text  # noqa: E402
 from bench.reconcile import floor  # noqa: E402
 from bench.reconcile.phases import Phases  # noqa: E402
 from bench.reconcile.server import Server, cpu_of, delta, running  # noqa: E402
@@ -45,8 +45,8 @@ from bench.reconcile.surroundings import (  # noqa: E402
 )
 from devcluster.folder import Layout  # noqa: E402
 from devcluster.front import bring_up, take_down  # noqa: E402
-from reconcile.client import Client  # noqa: E402
-from reconcile.errors import ApiError  # noqa: E402
+from kube.client import Client  # noqa: E402
+from kube.errors import ApiError  # noqa: E402
 
 _EDIT_SECONDS = 30.0  # an edit whose write does not come by then is a failure
 _REST_SECONDS = 5.0
@@ -82,8 +82,8 @@ class Writes:
         while True:
             try:
                 async for event in self.client.watch(INFERENCE_SERVICE, version, self.place):
-                    version = text(event.object, "metadata", "resourceVersion") or version
-                    future = self._waiting.pop(name_of(event.object), None)
+                    version = view.text(event.object, "metadata", "resourceVersion") or version
+                    future = self._waiting.pop(view.name_of(event.object), None)
                     if future is not None and not future.done():
                         future.set_result(time.monotonic())
             except ApiError:
@@ -250,7 +250,7 @@ class Shape:
     async def _base_ready(self) -> None:
         async with asyncio.timeout(120):
             async for event in self.client.watch(AIM_ARTIFACT, "0", self.place):
-                if name_of(event.object) == BASE and text(event.object, "status", "status") == "Ready":
+                if view.name_of(event.object) == BASE and view.text(event.object, "status", "status") == "Ready":
                     return
 
     async def _create(self, server: Server) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Shape:
             quiet = server.started + await server.quiet() - begun
         made = delta(server.calls(), calls, reads=False)
         stored, _ = await self.client.list_all(AIM_SERVICE, self.place)
-        told = sum(1 for obj in stored if text(obj, "status", "status") == "Starting")
+        told = sum(1 for obj in stored if view.text(obj, "status", "status") == "Starting")
         served, _ = await self.client.list_all(INFERENCE_SERVICE, self.place)
         return {
             "created_s": created,

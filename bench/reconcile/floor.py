@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, CONFIG_MAP, EVENT, INFERENCE_SERVICE, JOB, POD, Kind
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import Json, items, mapping, name_of, text, uid_of
+from api.view import Json
 from bench.reconcile.server import ROOT
 from bench.reconcile.surroundings import IN_FLIGHT, NAMESPACE, adapter_names, create_services, namespace, service_name
-from reconcile.client import Client
-from reconcile.errors import ApiError
+from kube.client import Client
+from kube.errors import ApiError
 from reconcile.objects import merge_patch, owner_reference
 
 _PLACE_SUFFIX = "-floor"
@@ -121,7 +122,10 @@ class _Floor:
         await self._drop(rest[: max(0, self.share("delete jobs", index) - len(first))])
         for turn in range(self.share("create events", index)):
             event = self._object(samples["event"][0], EVENT, f"{name}.{turn}", name)
-            event["involvedObject"] = dict(mapping(event, "involvedObject")) | {"namespace": self.place, "name": name}
+            event["involvedObject"] = dict(view.mapping(event, "involvedObject")) | {
+                "namespace": self.place,
+                "name": name,
+            }
             await self.call(self.client.create(EVENT, event))
 
     async def _make_jobs(self, service: str, role: str, numbers: Iterable[int]) -> list[Json]:
@@ -130,7 +134,7 @@ class _Floor:
             job = self._object(self.plan["samples"][role], JOB, f"{service}-{number}", service)
             if not self.plan["jobs_run"]:
                 job["spec"]["suspend"] = True
-            self.ended[name_of(job)] = asyncio.Event()
+            self.ended[view.name_of(job)] = asyncio.Event()
             made.append(await self.call(self.client.create(JOB, job)))
         return made
 
@@ -144,17 +148,17 @@ class _Floor:
     async def _wait(self, jobs: Iterable[Json]) -> None:
         if self.plan["jobs_run"]:
             for job in jobs:
-                await self.ended[name_of(job)].wait()
+                await self.ended[view.name_of(job)].wait()
 
     async def _drop(self, jobs: Iterable[Json]) -> None:
         for job in jobs:
-            await self.call(self.client.delete(JOB, self.place, name_of(job), uid=uid_of(job)))
+            await self.call(self.client.delete(JOB, self.place, view.name_of(job), uid=view.uid_of(job)))
 
     def _object(self, sample: Json, kind: Kind, name: str, service: str) -> dict[str, Any]:
         """Return a sample as it was sent, near enough: without what the server added, of another name and owner."""
         kept: dict[str, Any] = {key: value for key, value in sample.items() if key not in ("status", "metadata")}
         metadata = {
-            key: value for key, value in mapping(sample, "metadata").items() if key in ("labels", "annotations")
+            key: value for key, value in view.mapping(sample, "metadata").items() if key in ("labels", "annotations")
         }
         metadata |= {"name": name, "namespace": self.place}
         if kind != EVENT:
@@ -162,7 +166,7 @@ class _Floor:
         if kind == JOB:
             kept["spec"] = {key: value for key, value in kept["spec"].items() if key not in ("selector", "suspend")}
             template = kept["spec"]["template"]
-            own = _own_labels(mapping(template, "metadata", "labels"))
+            own = _own_labels(view.mapping(template, "metadata", "labels"))
             kept["spec"]["template"] = template | {"metadata": {"labels": own}}
             metadata["labels"] = _own_labels(metadata["labels"])
         return kept | {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
@@ -173,9 +177,9 @@ class _Floor:
         while True:
             try:
                 async for event in self.client.watch(POD, version, self.place):
-                    version = text(event.object, "metadata", "resourceVersion") or version
-                    if text(event.object, "status", "phase") == "Succeeded":
-                        for owner in items(event.object, "metadata", "ownerReferences"):
+                    version = view.text(event.object, "metadata", "resourceVersion") or version
+                    if view.text(event.object, "status", "phase") == "Succeeded":
+                        for owner in view.items(event.object, "metadata", "ownerReferences"):
                             if (ended := self.ended.get(owner["name"])) is not None:
                                 ended.set()
             except ApiError:
@@ -190,7 +194,7 @@ def _own_labels(labels: Json) -> dict[str, Any]:
 async def _run(plan: Json) -> dict[str, float]:
     async with await Client.connect(plan["kubeconfig"], within=60) as client:
         services, _ = await client.list_all(AIM_SERVICE, plan["place"])
-        floor = _Floor(client, plan["place"], plan, {name_of(service): service for service in services})
+        floor = _Floor(client, plan["place"], plan, {view.name_of(service): service for service in services})
         watching = asyncio.create_task(floor.watch_pods()) if plan["jobs_run"] else None
         begun, spent = time.monotonic(), time.process_time()
         async with asyncio.timeout(_WITHIN), asyncio.TaskGroup() as group:

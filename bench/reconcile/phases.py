@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, EVENT, INFERENCE_SERVICE, JOB, POD, Kind
 from api.names import LABEL_ROLE, LABEL_SERVICE, ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import Json, dig, items, mapping, name_of, namespace_of, text
+from api.view import Json
 from bench.reconcile.surroundings import Outside
-from reconcile.client import Client
-from reconcile.errors import ApiError
+from kube.client import Client
+from kube.errors import ApiError
 
 STEPS = ("created", "sync Job", "synced", "staging Jobs", "staged", "recorded")
 _ENDED_POD = ("Succeeded", "Failed")
@@ -59,11 +60,11 @@ class Phases:
         """Return the samples, with those objects that are still stored."""
         isvcs, _ = await self.client.list_all(INFERENCE_SERVICE, self.place)
         events, _ = await self.client.list_all(EVENT, self.place)
-        told = [event for event in events if (text(event, "reason") or "").startswith("Adapter")]
+        told = [event for event in events if (view.text(event, "reason") or "").startswith("Adapter")]
         found = self.samples | {"isvc": isvcs[:1], "event": told[:1]}
         if self.adapters:
-            name = text(items(self.samples["statuses"][0], "adapters")[0], "name") or ""
-            found["artifact"] = mapping(await self.client.get(AIM_ARTIFACT, self.place, name), "status")
+            name = view.text(view.items(self.samples["statuses"][0], "adapters")[0], "name") or ""
+            found["artifact"] = view.mapping(await self.client.get(AIM_ARTIFACT, self.place, name), "status")
         return found
 
     def table(self) -> dict[str, dict[str, float]]:
@@ -82,21 +83,21 @@ class Phases:
                 if not version:
                     _, version = await self.client.list_all(AIM_SERVICE, self.place)
                 async for event in self.client.watch(AIM_SERVICE, version, self.place):
-                    version = text(event.object, "metadata", "resourceVersion") or version
+                    version = view.text(event.object, "metadata", "resourceVersion") or version
                     self._service(event.type, event.object)
             except ApiError:
                 version = ""
                 await asyncio.sleep(0.05)
 
     def _told(self, kind: Kind, type_: str, obj: Json) -> None:
-        if namespace_of(obj) == self.place and kind in (JOB, POD):
+        if view.namespace_of(obj) == self.place and kind in (JOB, POD):
             (self._job if kind == JOB else self._pod)(type_, obj)
 
     def _reached(self, service: str, step: str) -> None:
         self.moments.setdefault(service, {})[step] = time.monotonic()
 
     def _service(self, type_: str, service: Json) -> None:
-        name, status = name_of(service), mapping(service, "status")
+        name, status = view.name_of(service), view.mapping(service, "status")
         if type_ == "ADDED":
             self._reached(name, "created")
         if self.samples.setdefault("service", name) == name and status:
@@ -108,13 +109,19 @@ class Phases:
             self.changed.set()
 
     def _job(self, type_: str, job: Json) -> None:
-        role, service = text(job, "metadata", "labels", LABEL_ROLE), text(job, "metadata", "labels", LABEL_SERVICE)
+        role, service = (
+            view.text(job, "metadata", "labels", LABEL_ROLE),
+            view.text(job, "metadata", "labels", LABEL_SERVICE),
+        )
         if type_ == "ADDED" and service is not None and role in _JOB_STEPS:
             self.samples.setdefault(role, job)
             self._reached(service, _JOB_STEPS[role])
 
     def _pod(self, type_: str, pod: Json) -> None:
-        role, service = text(pod, "metadata", "labels", LABEL_ROLE), text(pod, "metadata", "labels", LABEL_SERVICE)
+        role, service = (
+            view.text(pod, "metadata", "labels", LABEL_ROLE),
+            view.text(pod, "metadata", "labels", LABEL_SERVICE),
+        )
         if type_ == "MODIFIED" and service is not None and role in _POD_STEPS and _just_ended(pod):
             self._reached(service, _POD_STEPS[role])
 
@@ -126,7 +133,7 @@ _POD_STEPS = {ROLE_SUBTREE_SYNC: "synced", ROLE_STAGING: "staged"}
 def _just_ended(pod: Json) -> bool:
     """Whether the pod has ended and the Job controller has not counted it yet."""
     return (
-        text(pod, "status", "phase") in _ENDED_POD
-        and dig(pod, "metadata", "deletionTimestamp") is None
-        and bool(items(pod, "metadata", "finalizers"))
+        view.text(pod, "status", "phase") in _ENDED_POD
+        and view.dig(pod, "metadata", "deletionTimestamp") is None
+        and bool(view.items(pod, "metadata", "finalizers"))
     )

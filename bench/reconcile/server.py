@@ -127,7 +127,7 @@ async def running(kubeconfig: Path, log: Path) -> AsyncIterator[Server]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        *(sys.executable, "-m", "app.main", "serve", "--no-leader-election", "--no-admission"),
+        *(sys.executable, "-m", "cli.main", "serve", "--no-leader-election", "--no-admission"),
         *(f"--kubeconfig={kubeconfig}", "--namespace=default", "--bind-address=127.0.0.1", f"--health-port={port}"),
         *("--drain=0s", "--shutdown-grace=10s"),
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from api import view
 from api.jobs import JobResult
 from api.kinds import (
     AIM_ARTIFACT,
@@ -29,10 +30,10 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import Json, dig, items, mapping, name_of, namespace_of, text, uid_of
+from api.view import Json
 from bench.reconcile.server import ROOT
-from reconcile.client import Client
-from reconcile.errors import ApiError, NotFound
+from kube.client import Client
+from kube.errors import ApiError, NotFound
 
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
 VOLUME = Kind("", "v1", "persistentvolumes", "PersistentVolume", False)
@@ -60,7 +61,8 @@ async def _established(client: Client, name: str) -> None:
     for _ in range(_CRD_SECONDS * 10):
         found = await client.get(DEFINITION, None, name)
         if any(
-            dig(c, "type") == "Established" and dig(c, "status") == "True" for c in items(found, "status", "conditions")
+            view.dig(c, "type") == "Established" and view.dig(c, "status") == "True"
+            for c in view.items(found, "status", "conditions")
         ):
             return
         await asyncio.sleep(0.1)
@@ -214,26 +216,26 @@ class Outside:
                 await asyncio.sleep(0.2)
 
     async def _once(self, obj: Json, act: Callable[[Json], Awaitable[None]]) -> None:
-        if uid_of(obj) not in self._seen:
-            self._seen.add(uid_of(obj))
+        if view.uid_of(obj) not in self._seen:
+            self._seen.add(view.uid_of(obj))
             try:
                 await act(obj)
             except BaseException:
-                self._seen.discard(uid_of(obj))  # the next list shows it again
+                self._seen.discard(view.uid_of(obj))  # the next list shows it again
                 raise
 
     async def _note(self, job: Json) -> None:
-        self._keys[uid_of(job)] = mapping(job, "metadata", "annotations")
+        self._keys[view.uid_of(job)] = view.mapping(job, "metadata", "annotations")
 
     async def _bind(self, claim: Json) -> None:
-        if text(claim, "spec", "volumeName"):
+        if view.text(claim, "spec", "volumeName"):
             return
         spec = claim["spec"]
-        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "name": name_of(claim)}
+        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "name": view.name_of(claim)}
         volume = {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
-            "metadata": {"name": f"bench-{uid_of(claim)}"},
+            "metadata": {"name": f"bench-{view.uid_of(claim)}"},
             "spec": {
                 "capacity": {"storage": spec["resources"]["requests"]["storage"]},
                 "accessModes": spec["accessModes"],
@@ -241,24 +243,26 @@ class Outside:
                 "volumeMode": spec.get("volumeMode") or "Filesystem",
                 "persistentVolumeReclaimPolicy": "Retain",
                 "hostPath": {"path": "/nonexistent"},
-                "claimRef": reference | {"namespace": namespace_of(claim), "uid": uid_of(claim)},
+                "claimRef": reference | {"namespace": view.namespace_of(claim), "uid": view.uid_of(claim)},
             },
         }
         await self.client.create(VOLUME, volume)
 
     async def _end(self, pod: Json) -> None:
-        owner = next((ref for ref in items(pod, "metadata", "ownerReferences") if ref["kind"] == "Job"), None)
-        role = text(pod, "metadata", "labels", LABEL_ROLE)
+        owner = next((ref for ref in view.items(pod, "metadata", "ownerReferences") if ref["kind"] == "Job"), None)
+        role = view.text(pod, "metadata", "labels", LABEL_ROLE)
         if owner is None or role not in _RESULTS:
             return
         try:
             noted = self._keys.pop(owner["uid"], None)
             if noted is None:  # the pod was seen first
-                job = await self.client.get(JOB, namespace_of(pod), owner["name"])
-                noted = mapping(job, "metadata", "annotations")
-            key = text(noted, KEY_ANNOTATIONS[role]) or ""
+                job = await self.client.get(JOB, view.namespace_of(pod), owner["name"])
+                noted = view.mapping(job, "metadata", "annotations")
+            key = view.text(noted, KEY_ANNOTATIONS[role]) or ""
             said = _RESULTS[role].model_copy(update={"key": key}).to_termination_message()
-            await self.client.patch_status(POD, namespace_of(pod), name_of(pod), {"status": _ended(pod, said)})
+            await self.client.patch_status(
+                POD, view.namespace_of(pod), view.name_of(pod), {"status": _ended(pod, said)}
+            )
             self.ended += 1
         except NotFound:
             return

@@ -38,7 +38,7 @@ from bench.reconcile.surroundings import (  # noqa: E402
     service_name,
 )
 from devcluster.front import bring_up, take_down  # noqa: E402
-from reconcile.client import Client  # noqa: E402
+from kube.client import Client  # noqa: E402
 
 LIMIT_SECONDS = 15.0  # issue: start-up with 5,000 services
 PLACE = "bench-start"
@@ -82,7 +82,7 @@ def start_once(kubeconfig: Path, log: Path) -> dict[str, float]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        *(sys.executable, "-m", "app.main", "serve", f"--kubeconfig={kubeconfig}", "--namespace=default"),
+        *(sys.executable, "-m", "cli.main", "serve", f"--kubeconfig={kubeconfig}", "--namespace=default"),
         *("--bind-address=127.0.0.1", "--admission-port=0", f"--health-port={port}", "--drain=0s"),
         *("--lease-duration=4s", "--lease-renew-period=1s", "--lease-write-margin=1s"),
     ]

@@ -6,6 +6,7 @@ import copy
 import re
 from typing import Any
 
+from api.view import JsonObject
 from devcluster.kserve.quantity import canonical
 from devcluster.kserve.words import (
     ANNOTATION_AUTOSCALER,
@@ -15,7 +16,6 @@ from devcluster.kserve.words import (
     KNATIVE,
     OLD_STANDARD,
     STANDARD,
-    Json,
     Settings,
     annotations_of,
     predictor_of,
@@ -31,7 +31,7 @@ class PanicError(Exception):
     """The real webhook crashes on this object; the message is what its caller sees."""
 
 
-def default(isvc: Json, settings: Settings) -> Json:
+def default(isvc: JsonObject, settings: Settings) -> JsonObject:
     """Return a copy with all that the mutating webhook writes; the same again for its own result.
 
     Raises: PanicError for a predictor without containers.
@@ -55,14 +55,14 @@ def default(isvc: Json, settings: Settings) -> Json:
     return out
 
 
-def _default_mode(isvc: Json, settings: Settings) -> None:
+def _default_mode(isvc: JsonObject, settings: Settings) -> None:
     mode = annotations_of(isvc).get(ANNOTATION_MODE)
     if mode == OLD_STANDARD or (mode is None and settings.default_mode == STANDARD):
         meta = isvc.setdefault("metadata", {})
         meta["annotations"] = {**annotations_of(isvc), ANNOTATION_MODE: STANDARD}
 
 
-def _write_quantities(predictor: Json) -> None:
+def _write_quantities(predictor: JsonObject) -> None:
     """Put every quantity of the pod spec into canonical form."""
     for group in ("containers", "initContainers"):
         for container in predictor.get(group) or []:
@@ -75,7 +75,7 @@ def _write_quantities(predictor: Json) -> None:
             folder["sizeLimit"] = canonical(folder["sizeLimit"])
 
 
-def refusal(new: Json, old: Json | None, settings: Settings) -> str | None:
+def refusal(new: JsonObject, old: JsonObject | None, settings: Settings) -> str | None:
     """Return why the validating webhook refuses `new`, None when it does not. `old` is None on creation."""
     checks = (_bad_name, _bad_scale, _bad_env, _bad_autoscaler, _bad_strategy)
     for check in checks:
@@ -85,14 +85,14 @@ def refusal(new: Json, old: Json | None, settings: Settings) -> str | None:
     return _mode_changed(new, old) if old else None
 
 
-def _bad_name(isvc: Json, _: Settings) -> str | None:
+def _bad_name(isvc: JsonObject, _: Settings) -> str | None:
     name = str(isvc["metadata"].get("name", ""))
     if _NAME.fullmatch(name):
         return None
     return f"the name {name!r} of the InferenceService does not match {_NAME.pattern!r}"
 
 
-def _bad_scale(isvc: Json, _: Settings) -> str | None:
+def _bad_scale(isvc: JsonObject, _: Settings) -> str | None:
     predictor = predictor_of(isvc)
     low, high = predictor.get("minReplicas"), predictor.get("maxReplicas") or 0
     if (low or 0) < 0:
@@ -104,7 +104,7 @@ def _bad_scale(isvc: Json, _: Settings) -> str | None:
     return None
 
 
-def _bad_env(isvc: Json, _: Settings) -> str | None:
+def _bad_env(isvc: JsonObject, _: Settings) -> str | None:
     for container in predictor_of(isvc).get("containers") or []:
         for entry in container.get("env") or []:
             name, value = entry.get("name"), entry.get("value", "")
@@ -115,14 +115,14 @@ def _bad_env(isvc: Json, _: Settings) -> str | None:
     return None
 
 
-def _bad_autoscaler(isvc: Json, _: Settings) -> str | None:
+def _bad_autoscaler(isvc: JsonObject, _: Settings) -> str | None:
     value = annotations_of(isvc).get(ANNOTATION_AUTOSCALER)
     if value is None or value in AUTOSCALERS:
         return None
     return f"[{value}] is not a supported autoscaler class: one of {', '.join(AUTOSCALERS)}"
 
 
-def _bad_strategy(isvc: Json, settings: Settings) -> str | None:
+def _bad_strategy(isvc: JsonObject, settings: Settings) -> str | None:
     mode = annotations_of(isvc).get(ANNOTATION_MODE)
     knative = mode != STANDARD if mode else settings.default_mode == KNATIVE
     if predictor_of(isvc).get("deploymentStrategy") and knative:
@@ -130,7 +130,7 @@ def _bad_strategy(isvc: Json, settings: Settings) -> str | None:
     return None
 
 
-def _mode_changed(new: Json, old: Json) -> str | None:
+def _mode_changed(new: JsonObject, old: JsonObject) -> str | None:
     """Compare with the mode that the controller recorded: it holds, whatever the annotation says later."""
     recorded: Any = (old.get("status") or {}).get("deploymentMode")
     wanted = annotations_of(new).get(ANNOTATION_MODE)
@@ -139,10 +139,10 @@ def _mode_changed(new: Json, old: Json) -> str | None:
     return f"update rejected: deploymentMode cannot be changed from '{recorded}' to '{wanted}'"
 
 
-def patch_of(old: Any, new: Any, path: str = "") -> list[Json]:
+def patch_of(old: Any, new: Any, path: str = "") -> list[JsonObject]:
     """Return the RFC 6902 operations that lead from `old` to `new` (objects key by key, lists as a whole)."""
     if isinstance(old, dict) and isinstance(new, dict):
-        operations: list[Json] = []
+        operations: list[JsonObject] = []
         for key in sorted(old.keys() | new.keys()):
             where = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
             if key not in new:

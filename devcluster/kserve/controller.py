@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from api.view import JsonObject
 from devcluster.kserve import decide
 from devcluster.kserve.words import (
     API_VERSION,
@@ -19,7 +20,6 @@ from devcluster.kserve.words import (
     LABEL_APP,
     LABEL_ISVC,
     PLURAL,
-    Json,
     Settings,
     predictor_name,
 )
@@ -28,7 +28,7 @@ from devcluster.kube import Kube, KubeError, path_for
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]  # (namespace, name) of an InferenceService
-Over = Callable[[Json, Json], Json]  # (desired, live): what to write over the live object
+Over = Callable[[JsonObject, JsonObject], JsonObject]  # (desired, live): what to write over the live object
 
 _WORKERS = 4
 _RETRY_FIRST_S = 0.25
@@ -46,24 +46,24 @@ class Store:
     def __init__(self, kind: tuple[str, str], selector: str = "") -> None:
         self.kind = kind
         self.params = {"labelSelector": selector} if selector else {}
-        self._objects: dict[Key, Json] = {}
+        self._objects: dict[Key, JsonObject] = {}
 
     def path(self, namespace: str, name: str | None = None) -> str:
         """Return the REST path of an object, or of its collection."""
         return path_for(*self.kind, namespace, name)
 
-    def get(self, namespace: str, name: str) -> Json | None:
+    def get(self, namespace: str, name: str) -> JsonObject | None:
         """Return the object, None when it is not known."""
         return self._objects.get((namespace, name))
 
-    def put(self, item: Json) -> None:
+    def put(self, item: JsonObject) -> None:
         """Remember an object unless a newer state of it is known."""
         key = (item["metadata"]["namespace"], item["metadata"]["name"])
         known = self._objects.get(key)
         if known is None or _version(item) >= _version(known):
             self._objects[key] = item
 
-    def drop(self, item: Json) -> None:
+    def drop(self, item: JsonObject) -> None:
         """Forget an object, unless its successor is known already."""
         key = (item["metadata"]["namespace"], item["metadata"]["name"])
         known = self._objects.get(key)
@@ -71,7 +71,7 @@ class Store:
             del self._objects[key]
 
 
-def _version(item: Json) -> int:
+def _version(item: JsonObject) -> int:
     return int(item["metadata"]["resourceVersion"])
 
 
@@ -192,7 +192,7 @@ class Controller:
         await self._report(key, isvc, failure, mode)
         return not failure
 
-    async def _let_go(self, isvc: Json) -> bool:
+    async def _let_go(self, isvc: JsonObject) -> bool:
         """Remove the finalizer; the garbage collector follows the owner references."""
         meta = isvc["metadata"]
         if FINALIZER not in (meta.get("finalizers") or []):
@@ -201,7 +201,7 @@ class Controller:
         patch = {"metadata": {"finalizers": rest, "resourceVersion": meta["resourceVersion"]}}
         return await self._patch(isvc, patch) is not None
 
-    async def _hold(self, isvc: Json) -> Json:
+    async def _hold(self, isvc: JsonObject) -> JsonObject:
         """Add the finalizer where it is missing; return the object as it then is."""
         meta = isvc["metadata"]
         finalizers = meta.get("finalizers") or []
@@ -211,7 +211,7 @@ class Controller:
         changed = await self._patch(isvc, patch)
         return changed if changed is not None else isvc
 
-    async def _patch(self, isvc: Json, patch: Json) -> Json | None:
+    async def _patch(self, isvc: JsonObject, patch: JsonObject) -> JsonObject | None:
         """Patch an InferenceService; None when it is gone meanwhile."""
         meta = isvc["metadata"]
         path = self._isvcs.path(meta["namespace"], meta["name"])
@@ -226,7 +226,7 @@ class Controller:
 
     # --- objects ---
 
-    async def _make(self, key: Key, isvc: Json) -> None:
+    async def _make(self, key: Key, isvc: JsonObject) -> None:
         """Make what the plan says. Raises: RefusedError with the API server's words."""
         namespace, name = key[0], predictor_name(key[1])
         if decide.is_stopped(isvc):
@@ -242,18 +242,18 @@ class Controller:
         else:
             await _judged(self._ensure(self._autoscalers, namespace, plan.autoscaler))
 
-    async def _ensure_service(self, namespace: str, desired: Json) -> None:
+    async def _ensure_service(self, namespace: str, desired: JsonObject) -> None:
         live = self._services.get(namespace, desired["metadata"]["name"])
         if live is not None and decide.covers(live, desired):
             return
         await self._write(self._services, namespace, desired, live, decide.replacing_service)
 
-    async def _ensure(self, store: Store, namespace: str, desired: Json) -> None:
+    async def _ensure(self, store: Store, namespace: str, desired: JsonObject) -> None:
         live = store.get(namespace, desired["metadata"]["name"])
         if live is None or not decide.covers(live, desired):
             await self._write(store, namespace, desired, live, _replacing)
 
-    async def _ensure_deployment(self, key: Key, desired: Json) -> None:
+    async def _ensure_deployment(self, key: Key, desired: JsonObject) -> None:
         """Write the Deployment unless it is as we left it: the generation tells of any edit of its spec."""
         live = self._deployments.get(key[0], desired["metadata"]["name"])
         text = json.dumps(desired, sort_keys=True)
@@ -264,7 +264,9 @@ class Controller:
         made = await self._write(self._deployments, key[0], desired, live, decide.replacing_deployment)
         self._written[key] = (made["metadata"]["uid"], made["metadata"]["generation"], text)
 
-    async def _write(self, store: Store, namespace: str, desired: Json, live: Json | None, over: Over) -> Json:
+    async def _write(
+        self, store: Store, namespace: str, desired: JsonObject, live: JsonObject | None, over: Over
+    ) -> JsonObject:
         """Create or replace; one that is there although we did not know is taken as it is. Raises: KubeError."""
         name = desired["metadata"]["name"]
         params = {"fieldManager": FIELD_MANAGER}
@@ -280,7 +282,7 @@ class Controller:
         store.put(made)
         return made
 
-    async def _remove(self, store: Store, isvc: Json, namespace: str, name: str) -> None:
+    async def _remove(self, store: Store, isvc: JsonObject, namespace: str, name: str) -> None:
         live = store.get(namespace, name)
         owners = live["metadata"].get("ownerReferences") or [] if live else []
         if live is not None and any(owner["uid"] == isvc["metadata"]["uid"] for owner in owners):
@@ -289,10 +291,10 @@ class Controller:
 
     # --- status ---
 
-    async def _report(self, key: Key, isvc: Json, failure: str, mode: str) -> None:
+    async def _report(self, key: Key, isvc: JsonObject, failure: str, mode: str) -> None:
         namespace, name = key[0], predictor_name(key[1])
         deployment = self._deployments.get(namespace, name)
-        pods: tuple[Json, ...] = ()
+        pods: tuple[JsonObject, ...] = ()
         if deployment is not None and not failure:
             selector = f"{LABEL_APP}=isvc.{name}"
             pods = tuple(await self._kube.list(path_for("v1", "pods", namespace), {"labelSelector": selector}))
@@ -305,7 +307,7 @@ class Controller:
         if not failure:
             self._told.pop(key, None)
 
-    async def _write_status(self, isvc: Json, status: Json) -> None:
+    async def _write_status(self, isvc: JsonObject, status: JsonObject) -> None:
         meta = isvc["metadata"]
         path = self._isvcs.path(meta["namespace"], meta["name"])
         body = {**isvc, "status": status}
@@ -317,7 +319,7 @@ class Controller:
             raise
         self._isvcs.put(changed)
 
-    async def _tell(self, key: Key, isvc: Json, event: decide.Event) -> None:
+    async def _tell(self, key: Key, isvc: JsonObject, event: decide.Event) -> None:
         """Post an event; the same warning about the same object is told once until it goes away."""
         if event.type == "Warning":
             words = f"{event.reason}: {event.message}"
@@ -365,12 +367,12 @@ async def _judged(write: Awaitable[None]) -> None:
         raise
 
 
-def _replacing(desired: Json, live: Json) -> Json:
+def _replacing(desired: JsonObject, live: JsonObject) -> JsonObject:
     meta = {**desired["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
     return {**desired, "metadata": meta}
 
 
-def _key_of(store: Store, item: Json) -> Key:
+def _key_of(store: Store, item: JsonObject) -> Key:
     meta = item["metadata"]
     if store.kind == ISVCS:
         return meta["namespace"], meta["name"]

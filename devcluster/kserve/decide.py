@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from api.view import JsonObject
 from devcluster.kserve.words import (
     ANNOTATION_AUTOSCALER,
     ANNOTATION_MODE,
@@ -26,7 +27,6 @@ from devcluster.kserve.words import (
     PROGRESS_DEADLINE_S,
     SERVICE_PORT,
     STANDARD,
-    Json,
     Settings,
     annotations_of,
     labels_of,
@@ -58,7 +58,7 @@ class ControllerPanicError(Exception):
 # --- which way ------------------------------------------------------------------------------------------------------
 
 
-def mode_of(isvc: Json, settings: Settings) -> str:
+def mode_of(isvc: JsonObject, settings: Settings) -> str:
     """Return the deployment mode: the recorded one holds, then the annotation, then the administrator's default."""
     recorded = (isvc.get("status") or {}).get("deploymentMode")
     mode = str(recorded or annotations_of(isvc).get(ANNOTATION_MODE) or settings.default_mode)
@@ -67,12 +67,12 @@ def mode_of(isvc: Json, settings: Settings) -> str:
     return KNATIVE if mode in KNATIVE_NAMES else mode
 
 
-def is_stopped(isvc: Json) -> bool:
+def is_stopped(isvc: JsonObject) -> bool:
     """Tell whether its owner asked for no pods at all."""
     return annotations_of(isvc).get(ANNOTATION_STOP, "").lower() == "true"
 
 
-def check(isvc: Json, mode: str) -> None:
+def check(isvc: JsonObject, mode: str) -> None:
     """Raises: RefusedError, ControllerPanicError for what the controller never gets to make."""
     if mode != STANDARD:
         raise RefusedError(f"unsupported deployment mode: {mode}")
@@ -91,7 +91,7 @@ def check(isvc: Json, mode: str) -> None:
         raise RefusedError(f"fails to reconcile predictor: storageUri {uri!r} has no supported scheme")
 
 
-def _env_of(isvc: Json) -> list[Json]:
+def _env_of(isvc: JsonObject) -> list[JsonObject]:
     containers = predictor_of(isvc)["containers"]
     return next((list(c.get("env") or []) for c in containers if c.get("name") == CONTAINER), [])
 
@@ -103,17 +103,17 @@ def _env_of(isvc: Json) -> list[Json]:
 class Plan:
     """What should exist, in the order of making. `autoscaler` None: there must be none of ours."""
 
-    service: Json
-    deployment: Json  # spec.replicas is absent where another one owns it
-    autoscaler: Json | None
+    service: JsonObject
+    deployment: JsonObject  # spec.replicas is absent where another one owns it
+    autoscaler: JsonObject | None
 
 
-def plan(isvc: Json) -> Plan:
+def plan(isvc: JsonObject) -> Plan:
     """Return the objects of an InferenceService that passed `check`."""
     return Plan(render_service(isvc), render_deployment(isvc), render_autoscaler(isvc))
 
 
-def metadata_of(isvc: Json) -> Json:
+def metadata_of(isvc: JsonObject) -> JsonObject:
     """Return name, labels, annotations and owner that Service, Deployment and autoscaler share."""
     meta, predictor = isvc["metadata"], predictor_of(isvc)
     name = predictor_name(meta["name"])
@@ -142,11 +142,11 @@ def metadata_of(isvc: Json) -> Json:
     }
 
 
-def _selector(isvc: Json) -> dict[str, str]:
+def _selector(isvc: JsonObject) -> dict[str, str]:
     return {LABEL_APP: f"isvc.{predictor_name(isvc['metadata']['name'])}"}
 
 
-def render_service(isvc: Json) -> Json:
+def render_service(isvc: JsonObject) -> JsonObject:
     """Return the Service: port 80 as the real one has it, and a direct port for clients of a loopback address."""
     first, *others = predictor_of(isvc)["containers"][0].get("ports") or [{"containerPort": DEFAULT_CONTAINER_PORT}]
     target = first["containerPort"]
@@ -165,14 +165,14 @@ def render_service(isvc: Json) -> Json:
     }
 
 
-def _port(name: str, port: int, target: int, protocol: str | None) -> Json:
+def _port(name: str, port: int, target: int, protocol: str | None) -> JsonObject:
     return {"name": name, "port": port, "targetPort": target, "protocol": protocol or "TCP"}
 
 
-def render_deployment(isvc: Json) -> Json:
+def render_deployment(isvc: JsonObject) -> JsonObject:
     """Return the Deployment; `spec.replicas` only where the autoscaler class is none."""
     meta, predictor = metadata_of(isvc), predictor_of(isvc)
-    spec: Json = {
+    spec: JsonObject = {
         "selector": {"matchLabels": _selector(isvc)},
         "strategy": predictor.get("deploymentStrategy")
         or {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
@@ -187,10 +187,10 @@ def render_deployment(isvc: Json) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
-def _pod_spec(isvc: Json) -> Json:
+def _pod_spec(isvc: JsonObject) -> JsonObject:
     predictor = predictor_of(isvc)
     spec = {key: copy.deepcopy(value) for key, value in predictor.items() if key not in EXTENSION_FIELDS}
-    containers: list[Json] = spec["containers"]
+    containers: list[JsonObject] = spec["containers"]
     # the real controller copies the predictor's container over the first one and renames it: if that one is another,
     # the name is there twice and the API server says so
     containers[0]["name"] = CONTAINER
@@ -211,12 +211,12 @@ def _pod_spec(isvc: Json) -> Json:
     return spec
 
 
-def _set_env(container: Json, name: str, value: str) -> None:
+def _set_env(container: JsonObject, name: str, value: str) -> None:
     env = [entry for entry in container.get("env") or [] if entry.get("name") != name]
     container["env"] = [*env, {"name": name, "value": value}]
 
 
-def _inject_storage(spec: Json, server: Json) -> None:
+def _inject_storage(spec: JsonObject, server: JsonObject) -> None:
     """Add the init container that STORAGE_URI asks for, in silence, as the real thing does."""
     uri = next((e.get("value", "") for e in server["env"] if e.get("name") == STORAGE_ENV), "")
     if not uri:
@@ -228,17 +228,17 @@ def _inject_storage(spec: Json, server: Json) -> None:
     spec.setdefault("initContainers", []).append({**init, "volumeMounts": [mount]})
 
 
-def autoscaler_of(isvc: Json) -> str:
+def autoscaler_of(isvc: JsonObject) -> str:
     """Return the autoscaler class: hpa when nothing is said."""
     return annotations_of(isvc).get(ANNOTATION_AUTOSCALER, "hpa")
 
 
-def _min_replicas(isvc: Json) -> int:
+def _min_replicas(isvc: JsonObject) -> int:
     low = predictor_of(isvc).get("minReplicas")
     return 1 if low is None else int(low)
 
 
-def render_autoscaler(isvc: Json) -> Json | None:
+def render_autoscaler(isvc: JsonObject) -> JsonObject | None:
     """Return the HorizontalPodAutoscaler, or None for the classes that have none."""
     if autoscaler_of(isvc) != "hpa":
         return None
@@ -261,7 +261,7 @@ def render_autoscaler(isvc: Json) -> Json | None:
     }
 
 
-def check_autoscaler(isvc: Json) -> None:
+def check_autoscaler(isvc: JsonObject) -> None:
     """Raises: RefusedError for a class whose kind is not installed (judged after the Deployment was made)."""
     if autoscaler_of(isvc) == "keda":
         raise RefusedError(
@@ -279,7 +279,7 @@ def covers(live: Any, desired: Any) -> bool:
     return bool(live == desired)
 
 
-def replacing_deployment(desired: Json, live: Json) -> Json:
+def replacing_deployment(desired: JsonObject, live: JsonObject) -> JsonObject:
     """Return the whole Deployment to write over `live`: replicas stay where nobody asked for a number."""
     out = copy.deepcopy(desired)
     out["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
@@ -289,7 +289,7 @@ def replacing_deployment(desired: Json, live: Json) -> Json:
     return out
 
 
-def replacing_service(desired: Json, live: Json) -> Json:
+def replacing_service(desired: JsonObject, live: JsonObject) -> JsonObject:
     """Return the whole Service to write over `live` (also a foreign one: the real controller takes it over)."""
     out = copy.deepcopy(desired)
     out["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
@@ -306,11 +306,11 @@ def replacing_service(desired: Json, live: Json) -> Json:
 class Seen:
     """All that a status is made of. `failure`: why the objects could not be made, empty when they were."""
 
-    isvc: Json
+    isvc: JsonObject
     now: str  # RFC 3339, UTC
-    deployment: Json | None = None
-    service: Json | None = None
-    pods: tuple[Json, ...] = ()
+    deployment: JsonObject | None = None
+    service: JsonObject | None = None
+    pods: tuple[JsonObject, ...] = ()
     failure: str = ""
     mode: str = STANDARD
 
@@ -328,7 +328,7 @@ class Event:
 class Report:
     """The status as it should be, and what to tell once."""
 
-    status: Json
+    status: JsonObject
     events: tuple[Event, ...] = ()
 
 
@@ -344,9 +344,9 @@ class _Finding:
 class _Conditions:
     """The condition list under construction: what does not change keeps its time."""
 
-    old: dict[str, Json]
+    old: dict[str, JsonObject]
     now: str
-    new: dict[str, Json] = field(default_factory=dict)
+    new: dict[str, JsonObject] = field(default_factory=dict)
 
     def set(self, kind: str, found: _Finding) -> None:
         body = {"type": kind, "status": found.status}
@@ -364,7 +364,7 @@ class _Conditions:
         else:
             self.set(kind, _Finding("Unknown"))
 
-    def sorted(self) -> list[Json]:
+    def sorted(self) -> list[JsonObject]:
         return [self.new[kind] for kind in sorted(self.new)]
 
 
@@ -385,7 +385,7 @@ def report(seen: Seen) -> Report:
     return Report(status, _events(seen, was.get("Ready"), conditions.new["Ready"]))
 
 
-def _failed(seen: Seen, old: Json, conditions: _Conditions) -> Json:
+def _failed(seen: Seen, old: JsonObject, conditions: _Conditions) -> JsonObject:
     finding = _Finding("False", RECONCILE_FAILED, seen.failure)
     conditions.set("PredictorReady", finding)
     conditions.set("Ready", finding)
@@ -394,14 +394,14 @@ def _failed(seen: Seen, old: Json, conditions: _Conditions) -> Json:
     return dict(old)
 
 
-def _stopped(old: Json, conditions: _Conditions) -> Json:
+def _stopped(old: JsonObject, conditions: _Conditions) -> JsonObject:
     for kind in ("PredictorReady", "IngressReady", "Ready"):
         conditions.set(kind, _Finding("False", STOPPED))
     conditions.set("Stopped", _Finding("True", severity="Info"))
     return {key: value for key, value in old.items() if key not in {"url", "address", "components"}}
 
 
-def _reconciled(seen: Seen, old: Json, conditions: _Conditions) -> Json:
+def _reconciled(seen: Seen, old: JsonObject, conditions: _Conditions) -> JsonObject:
     predictor = predictor_condition(seen.deployment)
     conditions.set("PredictorReady", predictor)
     conditions.set("IngressReady", _Finding("True"))  # no ingress is made, so none is waited for
@@ -420,17 +420,17 @@ def _reconciled(seen: Seen, old: Json, conditions: _Conditions) -> Json:
     return status
 
 
-def _had_url(old: Json) -> bool:
+def _had_url(old: JsonObject) -> bool:
     return "url" in ((old.get("components") or {}).get("predictor") or {})
 
 
-def url_of(service: Json | None) -> str:
+def url_of(service: JsonObject | None) -> str:
     """Return the address that serves as `status.url` here: the Service's own (loopback) address, direct port."""
     address = ((service or {}).get("spec") or {}).get("clusterIP", "")
     return f"http://{address}:{DIRECT_PORT}" if address and address != "None" else ""
 
 
-def predictor_condition(deployment: Json | None) -> _Finding:
+def predictor_condition(deployment: JsonObject | None) -> _Finding:
     """Return PredictorReady from a Deployment's conditions; of several rules that apply the last one wins."""
     found = {c["type"]: c for c in ((deployment or {}).get("status") or {}).get("conditions") or []}
     available, progressing = found.get("Available", {}), found.get("Progressing", {})
@@ -452,11 +452,11 @@ def predictor_condition(deployment: Json | None) -> _Finding:
     return result
 
 
-def _of(status: Status, condition: Json) -> _Finding:
+def _of(status: Status, condition: JsonObject) -> _Finding:
     return _Finding(status, condition.get("reason", ""), condition.get("message", ""))
 
 
-def model_status(old: Json, pods: tuple[Json, ...], *, ready: bool) -> Json:
+def model_status(old: JsonObject, pods: tuple[JsonObject, ...], *, ready: bool) -> JsonObject:
     """Return `status.modelStatus`: the first pod of the list speaks for all; the last failure is kept."""
     status = {key: value for key, value in old.items() if key == "lastFailureInfo"}
     active = (old.get("states") or {}).get("activeModelState", "")
@@ -476,12 +476,12 @@ def model_status(old: Json, pods: tuple[Json, ...], *, ready: bool) -> Json:
     return status
 
 
-def _is_ready(pod: Json) -> bool:
+def _is_ready(pod: JsonObject) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _failure(pod: Json) -> Json | None:
+def _failure(pod: JsonObject) -> JsonObject | None:
     """Return why the container failed: it ended with an error, now or before it was put into back-off."""
     for container in (pod.get("status") or {}).get("containerStatuses") or []:
         if container["name"] != CONTAINER:
@@ -497,7 +497,7 @@ def _failure(pod: Json) -> Json | None:
     return None
 
 
-def _events(seen: Seen, was: Json | None, now: Json) -> tuple[Event, ...]:
+def _events(seen: Seen, was: JsonObject | None, now: JsonObject) -> tuple[Event, ...]:
     name = seen.isvc["metadata"]["name"]
     events: list[Event] = []
     if seen.failure:

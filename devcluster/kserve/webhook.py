@@ -10,9 +10,10 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
+from api.view import JsonObject
 from devcluster.httpd import Request, Response, Server
 from devcluster.kserve import admission
-from devcluster.kserve.words import API_VERSION, FIELD_MANAGER, GROUP, PLURAL, Json, Settings
+from devcluster.kserve.words import API_VERSION, FIELD_MANAGER, GROUP, PLURAL, Settings
 from devcluster.kube import Kube, KubeError
 from devcluster.pki import Authority
 
@@ -61,7 +62,7 @@ class Webhooks:
             )
         await _until_active(kube)
 
-    def _configuration(self, kind: str, name: str, path: str) -> Json:
+    def _configuration(self, kind: str, name: str, path: str) -> JsonObject:
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": f"{kind}WebhookConfiguration",
@@ -98,7 +99,7 @@ class Webhooks:
         return Response.of({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
 
 
-def mutation(review: Json, settings: Settings) -> Json:
+def mutation(review: JsonObject, settings: Settings) -> JsonObject:
     """Return the response of the mutating webhook for one request."""
     isvc = review["object"]
     try:
@@ -112,13 +113,13 @@ def mutation(review: Json, settings: Settings) -> Json:
     return answer
 
 
-def validation(review: Json, settings: Settings) -> Json:
+def validation(review: JsonObject, settings: Settings) -> JsonObject:
     """Return the response of the validating webhook for one request."""
     problem = admission.refusal(review["object"], review.get("oldObject"), settings)
     return _refused(review, 403, problem, "Forbidden") if problem else {"uid": review["uid"], "allowed": True}
 
 
-def _refused(review: Json, code: int, message: str, reason: str) -> Json:
+def _refused(review: JsonObject, code: int, message: str, reason: str) -> JsonObject:
     status = {"code": code, "message": message, **({"reason": reason} if reason else {})}
     return {"uid": review["uid"], "allowed": False, "status": status}
 

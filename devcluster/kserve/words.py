@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-Json = dict[str, Any]
+from api.view import JsonObject
 
 GROUP = "serving.kserve.io"
 API_VERSION = f"{GROUP}/v1beta1"
@@ -65,19 +65,19 @@ def predictor_name(isvc: str) -> str:
     return f"{isvc}-predictor"
 
 
-def annotations_of(thing: Json) -> dict[str, str]:
+def annotations_of(thing: JsonObject) -> dict[str, str]:
     """Return the annotations of an object, or of a predictor, empty when there are none."""
     holder = thing.get("metadata", thing)
     return dict(holder.get("annotations") or {})
 
 
-def labels_of(thing: Json) -> dict[str, str]:
+def labels_of(thing: JsonObject) -> dict[str, str]:
     """Return the labels of an object, or of a predictor, empty when there are none."""
     holder = thing.get("metadata", thing)
     return dict(holder.get("labels") or {})
 
 
-def predictor_of(isvc: Json) -> Json:
+def predictor_of(isvc: JsonObject) -> JsonObject:
     """Return `spec.predictor`, empty when it is absent."""
     found = (isvc.get("spec") or {}).get("predictor")
     return found if isinstance(found, dict) else {}

@@ -8,8 +8,8 @@ import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.node.host import Host
 from devcluster.node.pod import PodWorker
 from devcluster.node.resolve import pod_title
@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY = 50  # pods that are gone, between two looks at the logs that they left
 _LOGS_KEPT = 500  # folders of logs, the living pods' not counted
 
-Json = dict[str, Any]
 _LEFTOVERS_S = 10.0  # how much longer than the pods' grace the node waits for their end
 
 
@@ -37,7 +36,7 @@ class Agent:
     async def follow(self) -> None:
         """Follow the pods bound to this node for ever."""
         events = self._host.kube.watch("/api/v1/pods", {"fieldSelector": f"spec.nodeName={self._host.node_name}"})
-        first: list[Json] = []
+        first: list[JsonObject] = []
         async with contextlib.aclosing(events) as stream:
             async for kind, pod in stream:
                 if kind == "SYNCED":
@@ -53,7 +52,7 @@ class Agent:
                 else:
                     self._take(pod)
 
-    def _take(self, pod: Json) -> None:
+    def _take(self, pod: JsonObject) -> None:
         uid = pod["metadata"]["uid"]
         worker = self._workers.get(uid)
         if worker is not None:
@@ -62,7 +61,7 @@ class Agent:
             worker = self._workers[uid] = PodWorker(self._host, pod)
             self._tasks[uid] = asyncio.create_task(self._run(worker))
 
-    def _drop(self, pod: Json) -> None:
+    def _drop(self, pod: JsonObject) -> None:
         worker = self._workers.get(pod["metadata"]["uid"])
         if worker is not None:
             worker.vanish()
@@ -109,7 +108,7 @@ class Agent:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _named(pod: Json) -> tuple[str, str]:
+def _named(pod: JsonObject) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["name"]
 
 

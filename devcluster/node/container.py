@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from api.view import JsonObject
 from devcluster.node.host import Host
 from devcluster.node.images import Image
 from devcluster.node.probes import Target, attempt, run_probe
@@ -29,7 +30,6 @@ from devcluster.node.volumes import Ready, sub_path
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 MESSAGE_LIMIT_BYTES = 4096  # of a termination message; the rest is cut, as by a kubelet
 _MESSAGE_LINES = 80  # FallbackToLogsOnError: this many lines, this many bytes
 _MESSAGE_LOG_BYTES = 2048
@@ -40,7 +40,7 @@ class Pod(Protocol):
     """What a container needs to know of its pod."""
 
     host: Host
-    pod: Json  # as last seen
+    pod: JsonObject  # as last seen
 
     @property
     def facts(self) -> PodFacts:
@@ -57,14 +57,14 @@ class Pod(Protocol):
     def touch(self) -> None:
         """Tell that a record changed: the status is due."""
 
-    async def objects(self, container: Json) -> Callable[[str, str], Json | None]:
+    async def objects(self, container: JsonObject) -> Callable[[str, str], JsonObject | None]:
         """Return a lookup of the Secrets and ConfigMaps that the container's environment names."""
 
 
 class Container:
     """Runs one container until it need not run any more."""
 
-    def __init__(self, pod: Pod, spec: Json, record: Record) -> None:
+    def __init__(self, pod: Pod, spec: JsonObject, record: Record) -> None:
         self._pod = pod
         self.spec = spec
         self.record = record
@@ -336,7 +336,7 @@ class Container:
             moved.cancel()
         process.kill()
 
-    async def _hook(self, kind: str, hook: Json, process: Process, timeout_s: float) -> bool:
+    async def _hook(self, kind: str, hook: JsonObject, process: Process, timeout_s: float) -> bool:
         """Run a lifecycle hook, tell its failure, and return whether it went well."""
         problem = await attempt(hook, self._target(process), timeout_s)
         if problem:
@@ -418,7 +418,7 @@ class Container:
     def _killing(self, message: str) -> None:
         self._pod.host.events.normal(self._pod.pod, "Killing", message, container=self.record.name)
 
-    def _give_up(self, unhealthy: asyncio.Future[float], probe: Json) -> None:
+    def _give_up(self, unhealthy: asyncio.Future[float], probe: JsonObject) -> None:
         grace = probe.get("terminationGracePeriodSeconds")
         if grace is None:
             grace = self._pod.pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
@@ -429,7 +429,7 @@ class Container:
 
     def _ended(self, code: int) -> None:
         """Record how the process ended."""
-        state: Json = {
+        state: JsonObject = {
             "exitCode": code,
             "reason": "Completed" if code == 0 else "Error",
             "startedAt": self.record.running_since,
@@ -441,7 +441,7 @@ class Container:
             state["message"] = message
         self._terminated(state)
 
-    def _terminated(self, state: Json) -> None:
+    def _terminated(self, state: JsonObject) -> None:
         record = self.record
         if record.terminated is not None:
             record.last_terminated = record.terminated

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.kube import Kube, KubeError, path_for
 from devcluster.node.status import timestamp
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _REMEMBERED = 1000  # events that may still be counted up
 _QUEUE = 1000  # what a server that is away lets pile up; more is dropped
 
@@ -23,18 +22,18 @@ class Events:
     def __init__(self, kube: Kube, node: str) -> None:
         self._kube = kube
         self._node = node
-        self._queue: asyncio.Queue[tuple[Json, str, str, str, str]] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[JsonObject, str, str, str, str]] = asyncio.Queue(_QUEUE)
         self._known: dict[tuple[str, str, str, str], tuple[str, int]] = {}  # → (name, count)
 
-    def normal(self, pod: Json, reason: str, message: str, *, container: str = "") -> None:
+    def normal(self, pod: JsonObject, reason: str, message: str, *, container: str = "") -> None:
         """Tell what is no trouble."""
         self._put(pod, "Normal", reason, message, container)
 
-    def warning(self, pod: Json, reason: str, message: str, *, container: str = "") -> None:
+    def warning(self, pod: JsonObject, reason: str, message: str, *, container: str = "") -> None:
         """Tell what a person should look at."""
         self._put(pod, "Warning", reason, message, container)
 
-    def _put(self, pod: Json, kind: str, reason: str, message: str, container: str) -> None:
+    def _put(self, pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
         try:
             self._queue.put_nowait((pod, kind, reason, message[:1000], container))
         except asyncio.QueueFull:
@@ -49,7 +48,7 @@ class Events:
             except KubeError as error:  # a namespace that is going away takes no events
                 log.info("event %s not written: %s", reason, error)
 
-    async def _write(self, pod: Json, kind: str, what: tuple[str, str, str]) -> None:
+    async def _write(self, pod: JsonObject, kind: str, what: tuple[str, str, str]) -> None:
         meta = pod["metadata"]
         key = (meta["uid"], *what)
         now = timestamp()
@@ -72,7 +71,7 @@ class Events:
             self._known.pop(next(iter(self._known)))
 
 
-def render_event(pod: Json, kind: str, what: tuple[str, str, str], *, node: str, now: str) -> Json:
+def render_event(pod: JsonObject, kind: str, what: tuple[str, str, str], *, node: str, now: str) -> JsonObject:
     """Return the Event object; `what` is (reason, message, container or "")."""
     meta = pod["metadata"]
     reason, message, container = what

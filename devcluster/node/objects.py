@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.kube import Kube, path_for
 
-Json = dict[str, Any]
 Reference = tuple[str, str]  # (kind, name); kind is "Secret" or "ConfigMap"
 _PLURAL = {"Secret": "secrets", "ConfigMap": "configmaps"}
 _LINGER_S = 30.0  # an object that nobody uses stays watched this long: the next pod of a series finds it at once
@@ -20,7 +19,7 @@ _SYNC_TIMEOUT_S = 10.0
 @dataclass(slots=True)
 class _Entry:
     task: asyncio.Task[None] | None = None
-    value: Json | None = None
+    value: JsonObject | None = None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     users: dict[str, Callable[[], None]] = field(default_factory=dict)
     forget: asyncio.TimerHandle | None = None
@@ -45,7 +44,7 @@ class ObjectStore:
             for entry in entries:
                 await entry.synced.wait()
 
-    def get(self, namespace: str, kind: str, name: str) -> Json | None:
+    def get(self, namespace: str, kind: str, name: str) -> JsonObject | None:
         """Return an object that is in use, None when it does not exist."""
         entry = self._entries.get((namespace, kind, name))
         return entry.value if entry else None

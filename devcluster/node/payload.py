@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.node.resolve import ConfigError, Lookup, PodFacts, field_value, object_data, resource_value
 
-Json = dict[str, Any]
 DEFAULT_MODE = 0o644
 TOKEN_SECONDS_DEFAULT = 3600
 
@@ -38,18 +37,18 @@ Tokens = Mapping[TokenRequest, str]
 class World:
     """All that the files of one pod's volumes are made from."""
 
-    pod: Json
+    pod: JsonObject
     facts: PodFacts
     lookup: Lookup
     tokens: Tokens
 
 
-def is_payload(volume: Json) -> bool:
+def is_payload(volume: JsonObject) -> bool:
     """Tell whether the volume's files are written by the node from objects."""
     return any(kind in volume for kind in ("secret", "configMap", "downwardAPI", "projected"))
 
 
-def references(volume: Json) -> set[tuple[str, str]]:
+def references(volume: JsonObject) -> set[tuple[str, str]]:
     """Return the (kind, name) of every Secret and ConfigMap that the volume shows."""
     found: set[tuple[str, str]] = set()
     if "secret" in volume:
@@ -64,17 +63,17 @@ def references(volume: Json) -> set[tuple[str, str]]:
     return found
 
 
-def token_requests(volume: Json) -> list[TokenRequest]:
+def token_requests(volume: JsonObject) -> list[TokenRequest]:
     """Return the tokens that the volume needs."""
     sources = (volume.get("projected") or {}).get("sources") or []
     return [_token_request(s["serviceAccountToken"]) for s in sources if s.get("serviceAccountToken") is not None]
 
 
-def _token_request(source: Json) -> TokenRequest:
+def _token_request(source: JsonObject) -> TokenRequest:
     return TokenRequest(source.get("audience") or "", int(source.get("expirationSeconds") or TOKEN_SECONDS_DEFAULT))
 
 
-def payload(volume: Json, world: World) -> Payload:
+def payload(volume: JsonObject, world: World) -> Payload:
     """Return the files of a volume by relative path. Raises: ConfigError when something is missing and not optional."""
     if "secret" in volume:
         source = volume["secret"]
@@ -92,12 +91,12 @@ def payload(volume: Json, world: World) -> Payload:
     return files
 
 
-def _mode(source: Json) -> int:
+def _mode(source: JsonObject) -> int:
     mode = source.get("defaultMode")
     return DEFAULT_MODE if mode is None else int(mode)
 
 
-def _projected(world: World, part: Json, mode: int) -> Payload:
+def _projected(world: World, part: JsonObject, mode: int) -> Payload:
     if part.get("secret") is not None:
         return _object(world, "Secret", part["secret"].get("name", ""), part["secret"], mode)
     if part.get("configMap") is not None:
@@ -110,7 +109,7 @@ def _projected(world: World, part: Json, mode: int) -> Payload:
     raise ConfigError(f"projected source {', '.join(sorted(part))} is not imitated by the process node")
 
 
-def _object(world: World, kind: str, name: str, source: Json, mode: int) -> Payload:
+def _object(world: World, kind: str, name: str, source: JsonObject, mode: int) -> Payload:
     optional = bool(source.get("optional"))
     found = world.lookup(kind, name)
     if found is None:
@@ -132,7 +131,7 @@ def _object(world: World, kind: str, name: str, source: Json, mode: int) -> Payl
     return files
 
 
-def _downward(world: World, source: Json, mode: int) -> Payload:
+def _downward(world: World, source: JsonObject, mode: int) -> Payload:
     files: Payload = {}
     for item in source.get("items") or []:
         if item.get("fieldRef") is not None:

@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.kube import STRATEGIC_PATCH, Kube, KubeError, path_for
 from devcluster.node.container import Container
 from devcluster.node.host import Host
@@ -20,7 +20,6 @@ from devcluster.node.volumes import PodVolumes, Ready, VolumeError
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _OVER = frozenset({"Succeeded", "Failed"})
 _GONE_GRACE_S = 2.0  # a pod whose object vanished gets this long
 _WRITE_RETRY_S = 0.3
@@ -34,7 +33,7 @@ LOST = {
 class PodWorker:
     """Runs one pod: volumes, init containers, containers, status, removal."""
 
-    def __init__(self, host: Host, pod: Json) -> None:
+    def __init__(self, host: Host, pod: JsonObject) -> None:
         self.host = host
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
@@ -45,10 +44,10 @@ class PodWorker:
         self._due = asyncio.Event()
         self._wake_volumes = asyncio.Event()
         self._volumes = PodVolumes(host.kube, host.store, host.pod_folder(self.uid), host.claims, user=self.uid)
-        self._written: Json = copy.deepcopy(pod.get("status") or {})
+        self._written: JsonObject = copy.deepcopy(pod.get("status") or {})
         self._start_time = self._written.get("startTime") or timestamp()
         self._verdict: tuple[str, str, str] | None = None
-        self._conditions: tuple[Json, ...] = ()
+        self._conditions: tuple[JsonObject, ...] = ()
         self._ip = ""
         self._sandbox_ready = False
         self._containers = [Container(self, spec, record) for spec, record in self._recall()]
@@ -84,7 +83,7 @@ class PodWorker:
         """Tell that a record changed: the status is due."""
         self._due.set()
 
-    async def objects(self, container: Json) -> Callable[[str, str], Json | None]:
+    async def objects(self, container: JsonObject) -> Callable[[str, str], JsonObject | None]:
         """Return a lookup of the Secrets and ConfigMaps that the container's environment names."""
         wanted: set[tuple[str, str]] = set()
         for source in container.get("envFrom") or []:
@@ -100,7 +99,7 @@ class PodWorker:
 
     # -- what the node tells ---------------------------------------------------------------------------------------
 
-    def update(self, pod: Json) -> None:
+    def update(self, pod: JsonObject) -> None:
         """Take a newer version of the object."""
         old, self.pod = self.pod, pod
         if any(old["metadata"].get(k) != pod["metadata"].get(k) for k in ("labels", "annotations")):
@@ -250,7 +249,7 @@ class PodWorker:
 
     # -- records ---------------------------------------------------------------------------------------------------
 
-    def _recall(self) -> list[tuple[Json, Record]]:
+    def _recall(self) -> list[tuple[JsonObject, Record]]:
         """Return each container's spec with its record: fresh, or what an earlier run of the node left behind."""
         spec = self.pod["spec"]
         status = self.pod.get("status") or {}
@@ -288,7 +287,7 @@ class PodWorker:
 
     # -- the API server --------------------------------------------------------------------------------------------
 
-    def _status(self) -> Json:
+    def _status(self) -> JsonObject:
         seen = Seen(
             pod=self.pod,
             records=tuple(c.record for c in self._containers),
@@ -343,7 +342,7 @@ class PodWorker:
             await _wait_any(self.gone, timeout_s=_WRITE_RETRY_S)
 
 
-def recall(record: Record, status: Json) -> None:
+def recall(record: Record, status: JsonObject) -> None:
     """Fill a fresh record from the status that an earlier run of the node wrote: its processes are gone."""
     if not status:
         return
@@ -361,7 +360,7 @@ def recall(record: Record, status: Json) -> None:
         record.terminated = state["terminated"]
 
 
-async def delete_pod(kube: Kube, pod: Json) -> bool:
+async def delete_pod(kube: Kube, pod: JsonObject) -> bool:
     """Delete a pod with no grace, if it is still this one; False when it must be tried again."""
     meta = pod["metadata"]
     options = {

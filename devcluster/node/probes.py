@@ -6,14 +6,13 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
+from api.view import JsonObject
 from devcluster.handshake import ClosesWhenGivenUp
 from devcluster.node.process import Process, StartError
 
-Json = dict[str, Any]
 # A first success is looked for this often, between the counted attempts: nobody should wait ten seconds on a laptop.
 EAGER_PERIOD_S = 0.25
 _EAGER_START_S = 1.0  # and failures in the first second are not counted, since nothing starts in no time
@@ -23,7 +22,7 @@ _EAGER_START_S = 1.0  # and failures in the first second are not counted, since 
 class Target:
     """What a probe or hook acts upon."""
 
-    container: Json
+    container: JsonObject
     pod_ip: str
     process: Process
 
@@ -39,7 +38,7 @@ class Timing:
     failure_threshold: int
 
     @classmethod
-    def of(cls, probe: Json) -> Timing:
+    def of(cls, probe: JsonObject) -> Timing:
         """Read a probe's fields."""
         return cls(
             initial_delay_s=float(probe.get("initialDelaySeconds") or 0),
@@ -77,7 +76,12 @@ class Attempts:
 
 
 async def run_probe(
-    probe: Json, target: Target, *, eager: bool, decided: Callable[[bool, str], None], failed: Callable[[str], None]
+    probe: JsonObject,
+    target: Target,
+    *,
+    eager: bool,
+    decided: Callable[[bool, str], None],
+    failed: Callable[[str], None],
 ) -> None:
     """Probe for ever. `decided` is told each changed verdict, `failed` each counted failure's message.
 
@@ -103,7 +107,7 @@ async def run_probe(
         await asyncio.sleep(max(0.01, min(pause, EAGER_PERIOD_S) if looking else pause))
 
 
-async def attempt(handler: Json, target: Target, timeout_s: float) -> str:
+async def attempt(handler: JsonObject, target: Target, timeout_s: float) -> str:
     """Run a probe or hook once and return why it failed, "" when it did not."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -125,7 +129,7 @@ async def attempt(handler: Json, target: Target, timeout_s: float) -> str:
     return "no handler that the process node imitates"
 
 
-def port_number(container: Json, port: int | str) -> int:
+def port_number(container: JsonObject, port: int | str) -> int:
     """Return a port by number or by the container's name for it. Raises: OSError when no port has that name."""
     if isinstance(port, int) or str(port).isdigit():
         return int(port)
@@ -135,7 +139,7 @@ def port_number(container: Json, port: int | str) -> int:
     return int(found)
 
 
-async def _tcp(where: Json, target: Target) -> None:
+async def _tcp(where: JsonObject, target: Target) -> None:
     host = where.get("host") or target.pod_ip
     _, writer = await asyncio.open_connection(host, port_number(target.container, where["port"]))
     writer.close()
@@ -152,7 +156,7 @@ def _no_verification() -> ssl.SSLContext:
 _TLS = _no_verification()
 
 
-async def _http(where: Json, target: Target, timeout_s: float) -> str:
+async def _http(where: JsonObject, target: Target, timeout_s: float) -> str:
     scheme = str(where.get("scheme") or "HTTP").lower()
     host = where.get("host") or target.pod_ip
     url = (

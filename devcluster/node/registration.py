@@ -7,14 +7,13 @@ import logging
 import platform
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.kube import STRATEGIC_PATCH, Kube, KubeError, path_for
 from devcluster.node.status import timestamp
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 LEASE_NAMESPACE = "kube-node-lease"
 _RENEW_S = 10.0
 _LEASE_SECONDS = 40
@@ -42,7 +41,7 @@ class Shape:
         return {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": "1Ti", "pods": str(self.pods), **gpus}
 
 
-def render_node(shape: Shape) -> Json:
+def render_node(shape: Shape) -> JsonObject:
     """Return the Node as it is created: with its labels."""
     architecture = _ARCHITECTURE.get(platform.machine(), platform.machine())
     labels = {
@@ -64,7 +63,7 @@ def render_node(shape: Shape) -> Json:
     }
 
 
-def render_status(shape: Shape, now: str) -> Json:
+def render_status(shape: Shape, now: str) -> JsonObject:
     """Return the Node's status: ready, with its addresses and capacity."""
     fine = {
         "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -83,7 +82,7 @@ def render_status(shape: Shape, now: str) -> Json:
         }
         for kind, (status, reason, message) in fine.items()
     ]
-    status: Json = {
+    status: JsonObject = {
         "capacity": shape.capacity,
         "allocatable": shape.capacity,
         "conditions": conditions,
@@ -181,6 +180,6 @@ class Registration:
             )
 
 
-def _is_ready(node: Json) -> bool:
+def _is_ready(node: JsonObject) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

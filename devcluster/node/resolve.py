@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
 from api.quantity import parse_quantity
+from api.view import JsonObject
 from devcluster.node.images import Image
 
-Json = dict[str, Any]
 # (kind, name) -> the object of the pod's namespace, None when it does not exist; kind is "Secret" or "ConfigMap"
-Lookup = Callable[[str, str], Json | None]
+Lookup = Callable[[str, str], JsonObject | None]
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_CAPABILITIES = {  # linux/capability.h; what a container runtime leaves to root by default
@@ -69,7 +68,7 @@ class Identity:
     no_new_privileges: bool
 
 
-def pod_title(pod: Json) -> str:
+def pod_title(pod: JsonObject) -> str:
     """Return the pod as kubelet messages write it: name_namespace(uid)."""
     meta = pod["metadata"]
     return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
@@ -87,7 +86,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(one, text)
 
 
-def command_line(image: Image, container: Json, env: Mapping[str, str]) -> list[str]:
+def command_line(image: Image, container: JsonObject, env: Mapping[str, str]) -> list[str]:
     """Return argv: command replaces the image's entry point (and its arguments), args replace its arguments.
 
     Raises: ConfigError when nothing is left to run.
@@ -100,7 +99,9 @@ def command_line(image: Image, container: Json, env: Mapping[str, str]) -> list[
     return head + tail
 
 
-def container_env(pod: Json, container: Json, image: Image, facts: PodFacts, lookup: Lookup) -> dict[str, str]:
+def container_env(
+    pod: JsonObject, container: JsonObject, image: Image, facts: PodFacts, lookup: Lookup
+) -> dict[str, str]:
     """Return the container's environment: the image's, envFrom, then env in order, references expanded.
 
     Raises: ConfigError in a kubelet's words when a Secret or ConfigMap (or a key) is missing and not optional.
@@ -115,7 +116,7 @@ def container_env(pod: Json, container: Json, image: Image, facts: PodFacts, loo
     return env
 
 
-def _from_source(source: Json, lookup: Lookup) -> dict[str, str]:
+def _from_source(source: JsonObject, lookup: Lookup) -> dict[str, str]:
     for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
         ref = source.get(field)
         if ref is None:
@@ -131,7 +132,7 @@ def _from_source(source: Json, lookup: Lookup) -> dict[str, str]:
     return {}
 
 
-def _value(pod: Json, container: Json, entry: Json, facts: PodFacts, lookup: Lookup) -> str | None:
+def _value(pod: JsonObject, container: JsonObject, entry: JsonObject, facts: PodFacts, lookup: Lookup) -> str | None:
     """Return one entry's value, None when an optional source is missing. Raises: ConfigError."""
     source = entry.get("valueFrom")
     if source is None:
@@ -147,7 +148,7 @@ def _value(pod: Json, container: Json, entry: Json, facts: PodFacts, lookup: Loo
     raise ConfigError(f'env "{entry["name"]}": this kind of valueFrom is not imitated by the process node')
 
 
-def _key_value(namespace: str, kind: str, ref: Json, lookup: Lookup) -> str | None:
+def _key_value(namespace: str, kind: str, ref: JsonObject, lookup: Lookup) -> str | None:
     found = lookup(kind, ref["name"])
     optional = bool(ref.get("optional"))
     if found is None:
@@ -166,7 +167,7 @@ def _missing(kind: str, name: str) -> str:
     return f'{kind.lower()} "{name}" not found'
 
 
-def object_data(obj: Json) -> dict[str, bytes]:
+def object_data(obj: JsonObject) -> dict[str, bytes]:
     """Return the decoded data of a Secret or ConfigMap by key."""
     if obj.get("kind") == "Secret":
         return {k: base64.b64decode(v or "") for k, v in (obj.get("data") or {}).items()}
@@ -174,7 +175,7 @@ def object_data(obj: Json) -> dict[str, bytes]:
     return plain | {k: base64.b64decode(v) for k, v in (obj.get("binaryData") or {}).items()}
 
 
-def field_value(pod: Json, path: str, facts: PodFacts) -> str:
+def field_value(pod: JsonObject, path: str, facts: PodFacts) -> str:
     """Return a downward API field. Raises: ConfigError for a path that is not known."""
     meta, spec = pod["metadata"], pod["spec"]
     plain = {
@@ -203,7 +204,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def resource_value(pod: Json, ref: Json, facts: PodFacts, container: Json | None = None) -> str:
+def resource_value(pod: JsonObject, ref: JsonObject, facts: PodFacts, container: JsonObject | None = None) -> str:
     """Return a resourceFieldRef: the quantity in units of its divisor, rounded up; an unset limit is the node's.
 
     Raises: ConfigError when the container or the field is not known, or a value is no quantity.
@@ -229,7 +230,7 @@ def _quantity(value: object) -> Decimal:
     return number
 
 
-def identity(pod: Json, container: Json, image: Image) -> Identity:
+def identity(pod: JsonObject, container: JsonObject, image: Image) -> Identity:
     """Return who the process is: the container's security context, then the pod's, then the image's user, then root.
 
     Raises: ConfigError when runAsNonRoot forbids the user.
@@ -259,7 +260,7 @@ def identity(pod: Json, container: Json, image: Image) -> Identity:
     )
 
 
-def _capabilities(wanted: Json) -> tuple[int, ...]:
+def _capabilities(wanted: JsonObject) -> tuple[int, ...]:
     dropped = {c.removeprefix("CAP_") for c in wanted.get("drop") or []}
     added = {c.removeprefix("CAP_") for c in wanted.get("add") or []}
     kept = set() if "ALL" in dropped else set(DEFAULT_CAPABILITIES) - dropped

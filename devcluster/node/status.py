@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-Json = dict[str, Any]
+from api.view import JsonObject
+
 Finding = tuple[bool, str, str]  # whether a condition holds, its reason, its message
 
 
@@ -25,8 +26,8 @@ class Record:
     waiting_reason: str = "ContainerCreating"
     waiting_message: str = ""
     running_since: str = ""  # "" while no process runs
-    terminated: Json | None = None  # the state, when the last process ended and none replaced it
-    last_terminated: Json | None = None  # how the process before this one ended
+    terminated: JsonObject | None = None  # the state, when the last process ended and none replaced it
+    last_terminated: JsonObject | None = None  # how the process before this one ended
     started: bool = False  # the startup probe passed, or there is none
     ready: bool = False  # a running container: what the readiness probe says
 
@@ -45,7 +46,7 @@ class Record:
 class Seen:
     """All that a status is computed from."""
 
-    pod: Json
+    pod: JsonObject
     records: tuple[Record, ...]  # in the spec's order, init containers first
     pod_ip: str  # "" while the pod has none
     host_ip: str
@@ -53,7 +54,7 @@ class Seen:
     sandbox_ready: bool  # volumes are there and the pod has its address
     stopping: bool  # the pod is being deleted
     verdict: tuple[str, str, str] | None  # (phase, reason, message) that no container decided: a deadline, a lost node
-    extra_conditions: tuple[Json, ...]
+    extra_conditions: tuple[JsonObject, ...]
     now: str
 
 
@@ -62,12 +63,12 @@ def timestamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def build_status(seen: Seen, previous: Mapping[str, Any]) -> Json:
+def build_status(seen: Seen, previous: Mapping[str, Any]) -> JsonObject:
     """Return the whole status; `previous` is the last one, whose transition times live on."""
     phase, reason, message = seen.verdict or (decide_phase(seen), "", "")
     inits = [r for r in seen.records if r.is_init]
     mains = [r for r in seen.records if not r.is_init]
-    status: Json = {
+    status: JsonObject = {
         "phase": phase,
         "startTime": seen.start_time,
         "conditions": _conditions(seen, phase, previous.get("conditions") or []),
@@ -108,16 +109,16 @@ def decide_phase(seen: Seen) -> str:
     return "Failed" if policy == "Never" else "Running"
 
 
-def container_status(record: Record) -> Json:
+def container_status(record: Record) -> JsonObject:
     """Return the API's containerStatus of one record."""
     if record.is_running:
-        state: Json = {"running": {"startedAt": record.running_since}}
+        state: JsonObject = {"running": {"startedAt": record.running_since}}
     elif record.terminated is not None:
         state = {"terminated": record.terminated}
     else:
         waiting = {"reason": record.waiting_reason}
         state = {"waiting": waiting | ({"message": record.waiting_message} if record.waiting_message else {})}
-    status: Json = {
+    status: JsonObject = {
         "name": record.name,
         "image": record.image,
         "imageID": record.image_id,
@@ -139,7 +140,7 @@ def is_ready(record: Record) -> bool:
     return record.is_running and record.started and record.ready
 
 
-def _conditions(seen: Seen, phase: str, previous: Iterable[Json]) -> list[Json]:
+def _conditions(seen: Seen, phase: str, previous: Iterable[JsonObject]) -> list[JsonObject]:
     before = {c["type"]: c for c in previous}
     wanted: list[tuple[str, Finding]] = [
         ("PodReadyToStartContainers", (seen.sandbox_ready and phase not in {"Succeeded", "Failed"}, "", "")),
@@ -152,8 +153,8 @@ def _conditions(seen: Seen, phase: str, previous: Iterable[Json]) -> list[Json]:
     return [_transition(before.get(c["type"]), c, seen.now) for c in rendered]
 
 
-def _condition(kind: str, true: bool, reason: str, message: str) -> Json:
-    condition: Json = {"type": kind, "status": "True" if true else "False"}
+def _condition(kind: str, true: bool, reason: str, message: str) -> JsonObject:
+    condition: JsonObject = {"type": kind, "status": "True" if true else "False"}
     if reason:
         condition["reason"] = reason
     if message:
@@ -161,7 +162,7 @@ def _condition(kind: str, true: bool, reason: str, message: str) -> Json:
     return condition
 
 
-def _transition(old: Json | None, condition: Json, now: str) -> Json:
+def _transition(old: JsonObject | None, condition: JsonObject, now: str) -> JsonObject:
     same = old is not None and old.get("status") == condition["status"] and old.get("lastTransitionTime")
     return condition | {"lastTransitionTime": old["lastTransitionTime"] if old and same else now}
 
@@ -190,7 +191,7 @@ def _containers_ready(seen: Seen, phase: str) -> Finding:
     return True, "", ""
 
 
-def _pod_ready(seen: Seen, phase: str, before: Mapping[str, Json]) -> Finding:
+def _pod_ready(seen: Seen, phase: str, before: Mapping[str, JsonObject]) -> Finding:
     ready, reason, message = _containers_ready(seen, phase)
     if not ready:
         return ready, reason, message
@@ -205,7 +206,7 @@ def _pod_ready(seen: Seen, phase: str, before: Mapping[str, Json]) -> Finding:
     return True, "", ""
 
 
-def difference(old: Mapping[str, Any], new: Json) -> Json:
+def difference(old: Mapping[str, Any], new: JsonObject) -> JsonObject:
     """Return the strategic merge patch of a status: the new one, with what is no longer there set to null."""
     gone = {key: None for key in ("reason", "message") if key in old and key not in new}
     patch = new | gone

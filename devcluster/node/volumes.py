@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from api.view import JsonObject
 from devcluster.kube import Kube, KubeError, path_for
 from devcluster.node.objects import ObjectStore
 from devcluster.node.payload import Payload, TokenRequest, World, is_payload, payload, references, token_requests
@@ -21,7 +22,6 @@ from devcluster.node.resolve import ConfigError, PodFacts
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _DATA = "..data"
 _LAG_TRIES = 6  # the Node authorizer learns of a binding a little after the node does
 _LAG_S = 0.05
@@ -64,14 +64,14 @@ class PodVolumes:
         self._tokens: dict[TokenRequest, tuple[str, float]] = {}  # token, and when to ask for the next (epoch seconds)
         self.ready: dict[str, Ready] = {}
 
-    async def set_up(self, pod: Json, facts: PodFacts, changed: Callable[[], None]) -> None:
+    async def set_up(self, pod: JsonObject, facts: PodFacts, changed: Callable[[], None]) -> None:
         """Set up every volume; `changed` is called when an object of a written one changes. Raises: VolumeError."""
         await self._follow_objects(pod, changed)
         for volume in pod["spec"].get("volumes") or []:
             if volume["name"] not in self.ready:
                 self.ready[volume["name"]] = await self._one(pod, volume, facts)
 
-    async def refresh(self, pod: Json, facts: PodFacts) -> float | None:
+    async def refresh(self, pod: JsonObject, facts: PodFacts) -> float | None:
         """Write again what changed; return the epoch seconds of the next token, None without one.
 
         A volume whose object is gone keeps its last files.
@@ -100,14 +100,14 @@ class PodVolumes:
                 break
         self.ready.clear()
 
-    async def _follow_objects(self, pod: Json, changed: Callable[[], None]) -> None:
+    async def _follow_objects(self, pod: JsonObject, changed: Callable[[], None]) -> None:
         wanted = {r for volume in pod["spec"].get("volumes") or [] for r in references(volume)}
         try:
             await self._store.use(self._user, pod["metadata"]["namespace"], sorted(wanted), changed)
         except TimeoutError as error:
             raise VolumeError("", "timed out waiting for the API server") from error
 
-    async def _one(self, pod: Json, volume: Json, facts: PodFacts) -> Ready:
+    async def _one(self, pod: JsonObject, volume: JsonObject, facts: PodFacts) -> Ready:
         name = volume["name"]
         own = self._folder / "volumes" / name
         if is_payload(volume):
@@ -128,7 +128,7 @@ class PodVolumes:
         kinds = ", ".join(sorted(set(volume) - {"name"}))
         raise VolumeError(name, f"volumes of type {kinds} are not imitated by the process node")
 
-    async def _claim(self, pod: Json, volume: str, name: str) -> Path:
+    async def _claim(self, pod: JsonObject, volume: str, name: str) -> Path:
         """Return the directory of a bound claim. Raises: VolumeError."""
         namespace: str = pod["metadata"]["namespace"]
         claim = await _despite_lag(
@@ -145,7 +145,7 @@ class PodVolumes:
             raise VolumeError(volume, f'persistentvolumeclaim "{name}" has no directory {path}')
         return path
 
-    async def _write(self, pod: Json, volume: Json, facts: PodFacts) -> None:
+    async def _write(self, pod: JsonObject, volume: JsonObject, facts: PodFacts) -> None:
         """Write the files of a volume if they differ. Raises: VolumeError; KubeError when a token is refused."""
         name = volume["name"]
         for request in token_requests(volume):
@@ -163,13 +163,13 @@ class PodVolumes:
             raise VolumeError(name, str(error)) from error
         write_payload(self._folder / "volumes" / name, files, owner_of(pod))
 
-    async def _renew(self, pod: Json, request: TokenRequest, volume: str) -> None:
+    async def _renew(self, pod: JsonObject, request: TokenRequest, volume: str) -> None:
         """Fetch the token if there is none, or the last one is four fifths through its life."""
         if request in self._tokens and time.time() < self._tokens[request][1]:
             return
         meta, spec = pod["metadata"], pod["spec"]
         account = path_for("v1", "serviceaccounts", meta["namespace"], spec.get("serviceAccountName") or "default")
-        body: Json = {
+        body: JsonObject = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {
@@ -187,11 +187,11 @@ class PodVolumes:
         self._tokens[request] = (answer["status"]["token"], now + life * (0.8 - random.random() * 0.05))  # noqa: S311
 
 
-async def _despite_lag(ask: Callable[[], Any], volume: str) -> Json | None:
+async def _despite_lag(ask: Callable[[], Any], volume: str) -> JsonObject | None:
     """Ask the API server, again for a moment when it does not know of the binding yet. Raises: VolumeError."""
     for attempt in range(_LAG_TRIES):
         try:
-            found: Json | None = await ask()
+            found: JsonObject | None = await ask()
         except KubeError as error:
             if error.status == 403 and attempt < _LAG_TRIES - 1:
                 await asyncio.sleep(_LAG_S * (attempt + 1))
@@ -201,7 +201,7 @@ async def _despite_lag(ask: Callable[[], Any], volume: str) -> Json | None:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def owner_of(pod: Json) -> Owner:
+def owner_of(pod: JsonObject) -> Owner:
     """Return whom the pod's volumes belong to."""
     wide = pod["spec"].get("securityContext") or {}
     group = wide.get("fsGroup")
@@ -230,7 +230,7 @@ def _share(path: Path, group: int | None) -> None:
         os.chmod(folder, os.stat(folder).st_mode | 0o2070)  # noqa: S103 (what fsGroup means)
 
 
-def _host_path(volume: str, source: Json) -> Path:
+def _host_path(volume: str, source: JsonObject) -> Path:
     path, kind = Path(source["path"]), source.get("type") or ""
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def _host_path(volume: str, source: Json) -> Path:
     return path
 
 
-def sub_path(volume: Ready, wanted: str, *, mount: Json, container: str) -> Path:
+def sub_path(volume: Ready, wanted: str, *, mount: JsonObject, container: str) -> Path:
     """Return the place inside a volume that a mount shows. Raises: ConfigError when it is missing or leads outside."""
     if not wanted:
         return volume.path

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import orjson
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_RUNTIME_CONFIG,
@@ -25,31 +26,18 @@ from api.names import (
     ROLE_FETCH,
     ROLE_REAPER,
 )
-from api.view import (
-    Json,
-    dig,
-    is_adapter,
-    items,
-    name_of,
-    namespace_of,
-    parent_artifact,
-    paused,
-    runtime_config_name,
-    terminating,
-    text,
-    uid_of,
-)
+from api.view import Json
+from kube.cache import Key
+from kube.client import Client
+from kube.engine import Watch, keys_of_both
 from reconcile.artifact.decide import Observed, decide
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
 from reconcile.artifact.users import DiskUsers, disk_use
-from reconcile.cache import Key
 from reconcile.caches.decide import artifact_names
-from reconcile.client import Client
 from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
 from reconcile.decision import Decision, EventNote
-from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import CACHE_KINDS, word
 from reconcile.objects import owned_by
+from reconcile.world import CACHE_KINDS, word
 from rules.resolve import resolve_runtime_config
 from rules.validate import judge_stored
 
@@ -89,14 +77,17 @@ class ArtifactController:
         )
 
     def _self_and_children(self, artifact: Json) -> Keys:
-        own = (namespace_of(artifact), name_of(artifact))
-        return [own, *keys(self._tools.informers[AIM_ARTIFACT].by_index("parent", word(artifact, name_of(artifact))))]
+        own = (view.namespace_of(artifact), view.name_of(artifact))
+        return [
+            own,
+            *keys(self._tools.informers[AIM_ARTIFACT].by_index("parent", word(artifact, view.name_of(artifact)))),
+        ]
 
     def _by_config(self, config: Json) -> Keys:
         informer = self._tools.informers[AIM_ARTIFACT]
-        if namespace_of(config):
-            return keys(informer.by_index("runtime-config", word(config, name_of(config))))
-        return keys(informer.by_index("any-runtime-config", name_of(config)))
+        if view.namespace_of(config):
+            return keys(informer.by_index("runtime-config", word(config, view.name_of(config))))
+        return keys(informer.by_index("any-runtime-config", view.name_of(config)))
 
     def _disk_owners(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
         """The base artifacts whose disks a service used and uses, where that is news to a sweep."""
@@ -107,7 +98,9 @@ class ArtifactController:
     def _disk_owner(self, service: Json) -> Keys:
         """The base artifact whose disk a service uses: a service that goes leaves bytes there."""
         claim = self._tools.find(
-            PERSISTENT_VOLUME_CLAIM, namespace_of(service), text(service, "status", "adapterDiskPersistentVolumeClaim")
+            PERSISTENT_VOLUME_CLAIM,
+            view.namespace_of(service),
+            view.text(service, "status", "adapterDiskPersistentVolumeClaim"),
         )
         return owner_key(AIM_ARTIFACT)(claim) if claim is not None else []
 
@@ -115,23 +108,23 @@ class ArtifactController:
         """Make one pass over an artifact."""
         tools = self._tools
         artifact = tools.find(AIM_ARTIFACT, *key)
-        if artifact is None or terminating(artifact) or paused(artifact):
+        if artifact is None or view.terminating(artifact) or view.paused(artifact):
             tools.progress.want(key, {})
             return None
         seen = await self._with_problems(self._observe(key, artifact))
         decision = decide(seen)
         recheck = await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
         if decision.sweep and seen.disk_claim is not None:
-            await self._sweep(artifact, name_of(seen.disk_claim), decision)
+            await self._sweep(artifact, view.name_of(seen.disk_claim), decision)
         return recheck
 
     def _observe(self, key: Key, artifact: Json) -> Observed:
         tools = self._tools
-        namespace = namespace_of(artifact)
+        namespace = view.namespace_of(artifact)
         errors = tuple(judge_stored(AIM_ARTIFACT, artifact, tools.world).errors)
-        config = resolve_runtime_config(tools.world, namespace, runtime_config_name(artifact))
-        if is_adapter(artifact):
-            parent = tools.find(AIM_ARTIFACT, namespace, parent_artifact(artifact))
+        config = resolve_runtime_config(tools.world, namespace, view.runtime_config_name(artifact))
+        if view.is_adapter(artifact):
+            parent = tools.find(AIM_ARTIFACT, namespace, view.parent_artifact(artifact))
             return Observed(artifact, tools.now(), tools.settings, config, errors=errors, parent=parent)
         caches = self._caches(artifact)
         fetches = tools.jobs(artifact, ROLE_FETCH)
@@ -145,9 +138,9 @@ class ArtifactController:
             errors=errors,
             claim=self._claim(artifact, "persistentVolumeClaim", cache_claim_name(artifact)),
             disk_claim=disk_claim,
-            disk_wanted=dig(artifact, "spec", "adapterDisk") is not None
-            or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in caches),
-            cache_env=tuple(entry for cache in caches for entry in items(cache, "spec", "env")),
+            disk_wanted=view.dig(artifact, "spec", "adapterDisk") is not None
+            or any(view.dig(cache, "spec", "requiresAdapterDisk") is True for cache in caches),
+            cache_env=tuple(entry for cache in caches for entry in view.items(cache, "spec", "env")),
             fetches=fetches,
             progress=next(iter(progress.values()), None),
             reap_jobs=tools.jobs(artifact, ROLE_REAPER),
@@ -156,8 +149,8 @@ class ArtifactController:
 
     def _claim(self, artifact: Json, recorded: str, name: str) -> Json | None:
         """Return a claim of the artifact: the one in its status, which another operator may have made, else ours."""
-        namespace = namespace_of(artifact)
-        found = self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, text(artifact, "status", recorded))
+        namespace = view.namespace_of(artifact)
+        found = self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, view.text(artifact, "status", recorded))
         if found is not None and owned_by(found, artifact):
             return found
         return self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, name)
@@ -165,30 +158,30 @@ class ArtifactController:
     def _caches(self, artifact: Json) -> list[Json]:
         found: list[Json] = []
         for kind in CACHE_KINDS:
-            found += self._tools.informers[kind].by_index("artifact", word(artifact, name_of(artifact)))
+            found += self._tools.informers[kind].by_index("artifact", word(artifact, view.name_of(artifact)))
         return found
 
     def _users(self, namespace: str, disk_claim: Json | None) -> tuple[tuple[str, int], ...]:
         """UIDs of the services whose subtree is on this disk, with their staging attempts so far, sorted."""
-        return self._on_disks.of(namespace, uid_of(disk_claim)) if disk_claim is not None else ()
+        return self._on_disks.of(namespace, view.uid_of(disk_claim)) if disk_claim is not None else ()
 
     async def _with_problems(self, seen: Observed) -> Observed:
         """Add what provisioners say about claims that are not bound; nothing is asked about bound ones."""
-        if is_adapter(seen.artifact):
+        if view.is_adapter(seen.artifact):
             return seen
         claim_problem, disk_problem = await self._problem(seen.claim), await self._problem(seen.disk_claim)
         return replace(seen, claim_problem=claim_problem, disk_problem=disk_problem)
 
     async def _problem(self, claim: Json | None) -> str:
         """Return the last warning of a provisioner about a claim that waits, empty when there is none."""
-        if claim is None or text(claim, "status", "phase") == "Bound":
+        if claim is None or view.text(claim, "status", "phase") == "Bound":
             return ""
-        selector = f"involvedObject.uid={uid_of(claim)},type=Warning"
-        path = f"{EVENT.path(namespace_of(claim))}?{urlencode({'fieldSelector': selector, 'limit': _MOST_EVENTS})}"
+        selector = f"involvedObject.uid={view.uid_of(claim)},type=Warning"
+        path = f"{EVENT.path(view.namespace_of(claim))}?{urlencode({'fieldSelector': selector, 'limit': _MOST_EVENTS})}"
         events = orjson.loads(await self._client.get_raw(path)).get("items") or ()
-        failed = [event for event in events if dig(event, "reason") == "ProvisioningFailed"]
-        newest = sorted(failed, key=lambda event: text(event, "lastTimestamp") or "")
-        return (text(newest[-1], "message") or "") if newest else ""
+        failed = [event for event in events if view.dig(event, "reason") == "ProvisioningFailed"]
+        newest = sorted(failed, key=lambda event: view.text(event, "lastTimestamp") or "")
+        return (view.text(newest[-1], "message") or "") if newest else ""
 
     async def _sweep(self, artifact: Json, claim: str, decision: Decision) -> None:
         """Make a reaper Job, with the living services as the API server (not a cache) lists them now.
@@ -197,7 +190,7 @@ class ArtifactController:
         """
         tools = self._tools
         listed_at = tools.now()
-        uids, _ = await self._client.list_each(AIM_SERVICE, namespace_of(artifact), uid_of)
+        uids, _ = await self._client.list_each(AIM_SERVICE, view.namespace_of(artifact), view.uid_of)
         dry_run = decision.sweep == "dry-run"
         job = render_reaper_job(
             artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, world=decision.sweep_world
@@ -208,4 +201,4 @@ class ArtifactController:
 
 
 def _held(cache: Json) -> Keys:
-    return [(namespace_of(cache), name) for name in artifact_names(cache)]
+    return [(view.namespace_of(cache), name) for name in artifact_names(cache)]

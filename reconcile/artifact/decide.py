@@ -5,23 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT
-from api.view import (
-    Json,
-    adapter_path,
-    compatible_with,
-    dig,
-    is_adapter,
-    items,
-    model_id,
-    name_of,
-    namespace_of,
-    parent_artifact,
-    paused,
-    terminating,
-    text,
-    uid_of,
-)
+from api.view import Json
 from reconcile.artifact.model import decide_model
 from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import config_valid, render_status
@@ -36,18 +22,18 @@ _NOT_MODEL = "ParentArtifactNotModel"
 
 def decide(seen: Observed) -> Decision:
     """Return what this artifact needs: an adapter or a model."""
-    if paused(seen.artifact) or terminating(seen.artifact):
+    if view.paused(seen.artifact) or view.terminating(seen.artifact):
         return leave_alone(seen.artifact)
-    return _decide_adapter(seen) if is_adapter(seen.artifact) else decide_model(seen)
+    return _decide_adapter(seen) if view.is_adapter(seen.artifact) else decide_model(seen)
 
 
 def _decide_adapter(seen: Observed) -> Decision:
     """An adapter needs nothing of its own; it is valid, or waits for its parent, or is owned by it."""
     valid = config_valid(seen)
     draft = Draft()
-    parent_name = parent_artifact(seen.artifact)
+    parent_name = view.parent_artifact(seen.artifact)
     if parent_name is None:
-        fits = ", ".join(compatible_with(seen.artifact))
+        fits = ", ".join(view.compatible_with(seen.artifact))
         ready = Condition("Ready", "True", "AdapterValidated")
         fields: dict[str, Any] = {"compatibility": f"fits {fits}" if fits else None}
     else:
@@ -57,7 +43,7 @@ def _decide_adapter(seen: Observed) -> Decision:
             draft.apply.append((AIM_ARTIFACT, _ownership(seen.artifact, seen.parent)))
     if not valid.true and ready.reason != _NOT_MODEL:  # a rule refuses that too; this reason has a name of its own
         ready = Condition("Ready", "False", "ConfigInvalid", valid.message)
-    fields["adapterPath"] = adapter_path(seen.artifact)
+    fields["adapterPath"] = view.adapter_path(seen.artifact)
     decision = draft.decision(render_status(seen, _phase(ready), [valid, ready], fields))
     return replace(decision, at_rest=not decision.apply)
 
@@ -65,17 +51,17 @@ def _decide_adapter(seen: Observed) -> Decision:
 def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]:
     """Return Ready of an exact adapter, and what is known of its parent (empty unless that can be its parent)."""
     parent = seen.parent
-    if parent is None or terminating(parent):
+    if parent is None or view.terminating(parent):
         message = f'parent artifact "{name}" does not exist yet'
         return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
     if _had_another_parent(seen.artifact, parent):
         message = f'parent artifact "{name}" was deleted, and this adapter goes with it: create it anew'
         return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
-    if is_adapter(parent):
+    if view.is_adapter(parent):
         message = f'parent artifact "{name}" is itself an adapter'
         return Condition("Ready", "False", _NOT_MODEL, message), {}
-    resolved = {"resolvedParent": _reference(parent), "parentModelId": model_id(parent)}
-    if text(parent, "status", "adapterPersistentVolumeClaim"):
+    resolved = {"resolvedParent": _reference(parent), "parentModelId": view.model_id(parent)}
+    if view.text(parent, "status", "adapterPersistentVolumeClaim"):
         return Condition("Ready", "True", "AdapterValidated"), resolved
     message = f'parent artifact "{name}" has no adapter disk yet'
     return Condition("Ready", "False", "ParentLacksAdapterDisk", message), resolved
@@ -87,8 +73,8 @@ def _had_another_parent(artifact: Json, parent: Json) -> bool:
     A deleted base has a successor of the same name at once, which would save the adapter where it is seen first.
     """
     return not owned_by(artifact, parent) and any(
-        dig(reference, "kind") == AIM_ARTIFACT.kind and dig(reference, "name") == name_of(parent)
-        for reference in items(artifact, "metadata", "ownerReferences")
+        view.dig(reference, "kind") == AIM_ARTIFACT.kind and view.dig(reference, "name") == view.name_of(parent)
+        for reference in view.items(artifact, "metadata", "ownerReferences")
     )
 
 
@@ -104,10 +90,10 @@ def _phase(ready: Condition) -> str:
 def _reference(obj: Json) -> dict[str, str]:
     return {
         "kind": AIM_ARTIFACT.kind,
-        "name": name_of(obj),
-        "namespace": namespace_of(obj),
+        "name": view.name_of(obj),
+        "namespace": view.namespace_of(obj),
         "scope": "Namespace",
-        "uid": uid_of(obj),
+        "uid": view.uid_of(obj),
     }
 
 
@@ -117,8 +103,8 @@ def _ownership(artifact: Json, parent: Json) -> dict[str, Any]:
         "apiVersion": AIM_ARTIFACT.api_version,
         "kind": AIM_ARTIFACT.kind,
         "metadata": {
-            "name": name_of(artifact),
-            "namespace": namespace_of(artifact),
+            "name": view.name_of(artifact),
+            "namespace": view.namespace_of(artifact),
             "ownerReferences": [owner_reference(AIM_ARTIFACT, parent, controller=False)],
         },
     }

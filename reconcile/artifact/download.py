@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from api import view
 from api.kinds import JOB
 from api.names import ANNOTATION_RETRY_STAGING, fetch_key
 from api.quantity import parse_quantity
-from api.view import annotation, dig, integer, mapping, name_of, namespace_of, source_uri, text, uid_of
 from reconcile.artifact.manifests import render_fetch_job
 from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import render_progress
@@ -45,21 +45,21 @@ class Download:
 
 def model_size(seen: Observed) -> Decimal | None:
     """Bytes of the model: declared, else measured at the source; None while unknown."""
-    if declared := parse_quantity(dig(seen.artifact, "spec", "size")):
+    if declared := parse_quantity(view.dig(seen.artifact, "spec", "size")):
         return declared
-    measured = integer(seen.artifact, "status", "discoveredSizeBytes")
+    measured = view.integer(seen.artifact, "status", "discoveredSizeBytes")
     return Decimal(measured) if measured else None
 
 
 def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
     """Return how the download stands; makes the next Job and drops those that are done with."""
-    key = fetch_key(uid_of(seen.artifact), source_uri(seen.artifact), uid_of(seen.claim))
+    key = fetch_key(view.uid_of(seen.artifact), view.source_uri(seen.artifact), view.uid_of(seen.claim))
     recorded = _bookkeeping(seen, key)
     running: JobState | None = None
     for job in seen.fetches:
         if job.terminating:
             continue
-        if job.key != key or job.attempt <= (integer(recorded, "attempt") or 0):
+        if job.key != key or job.attempt <= (view.integer(recorded, "attempt") or 0):
             _drop(seen, draft, job)
         elif job.finished:
             recorded = _record(seen, draft, recorded, job)
@@ -70,7 +70,7 @@ def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
     wanted = not recorded.get("completed") and (seen.claim is not None or unmeasured)
     if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
         _start(seen, draft, recorded, key)
-    asked = annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
+    asked = view.annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
     if asked and allowed:
         recorded = recorded | {"lastRetry": asked}
     return Download(recorded, running)
@@ -78,17 +78,17 @@ def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
 
 def _bookkeeping(seen: Observed, key: str) -> Bookkeeping:
     """Return what is written down under this key; another key starts anew (but for the handled annotation)."""
-    recorded = dict(mapping(seen.artifact, "status", "download"))
+    recorded = dict(view.mapping(seen.artifact, "status", "download"))
     if recorded.get("key") == key:
         return recorded
-    fresh: Bookkeeping = {"key": key, "attempt": 0, "protocol": source_uri(seen.artifact).partition(":")[0]}
-    if retried := text(recorded, "lastRetry"):
+    fresh: Bookkeeping = {"key": key, "attempt": 0, "protocol": view.source_uri(seen.artifact).partition(":")[0]}
+    if retried := view.text(recorded, "lastRetry"):
         fresh["lastRetry"] = retried
     return fresh
 
 
 def _drop(seen: Observed, draft: Draft, job: JobState) -> None:
-    draft.drop(JOB, namespace_of(seen.artifact), job.name, job.uid)
+    draft.drop(JOB, view.namespace_of(seen.artifact), job.name, job.uid)
 
 
 def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) -> Bookkeeping:
@@ -113,7 +113,7 @@ def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) 
 
 
 def _is_due(seen: Observed, draft: Draft, recorded: Bookkeeping) -> bool:
-    asked = annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
+    asked = view.annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
     if asked and asked != recorded.get("lastRetry"):
         return True
     due = parse_timestamp(recorded.get("nextRetryTime"))
@@ -129,8 +129,8 @@ def _start(seen: Observed, draft: Draft, recorded: Bookkeeping, key: str) -> Non
         seen.config.spec,
         seen.cache_env,
         key=key,
-        attempt=(integer(recorded, "attempt") or 0) + 1,
-        claim=name_of(seen.claim) or None,
+        attempt=(view.integer(recorded, "attempt") or 0) + 1,
+        claim=view.name_of(seen.claim) or None,
         settings=seen.settings,
     )
     draft.create.append((JOB, job))
@@ -145,5 +145,5 @@ def download_progress(seen: Observed, download: Download) -> dict[str, Any] | No
         return None
     if seen.progress is not None:
         return render_progress(seen.progress)
-    kept = mapping(seen.artifact, "status", "progress")
+    kept = view.mapping(seen.artifact, "status", "progress")
     return dict(kept) if kept and kept.get("percentage") != 100 else None

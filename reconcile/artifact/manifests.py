@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from api import view
 from api.jobs import CACHE_MOUNT, DISK_MOUNT, FetchSpec, ReapSpec
 from api.kinds import AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM
 from api.names import (
@@ -21,20 +22,7 @@ from api.names import (
     short_hash,
 )
 from api.quantity import parse_quantity
-from api.view import (
-    Json,
-    annotation,
-    cache_directory,
-    integer,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    source_uri,
-    strings,
-    text,
-    uid_of,
-)
+from api.view import Json
 from reconcile.jobs import ClaimMount, JobPlan, job_credentials, render_job
 from reconcile.objects import (
     label_value,
@@ -51,17 +39,17 @@ DEFAULT_HEADROOM_PERCENT = 10
 
 def cache_claim_name(artifact: Json) -> str:
     """Name of the base model's cache claim."""
-    return derive_name(name_of(artifact), "cache", uid_of(artifact))
+    return derive_name(view.name_of(artifact), "cache", view.uid_of(artifact))
 
 
 def disk_claim_name(artifact: Json) -> str:
     """Name of the adapter disk claim: from the artifact's UID, so that a recreated artifact has another disk."""
-    return derive_name(name_of(artifact), "adapters", uid_of(artifact))
+    return derive_name(view.name_of(artifact), "adapters", view.uid_of(artifact))
 
 
 def headroom_percent(config: Json) -> int:
     """storage.pvcHeadroomPercent, else the deprecated top-level one, else 10."""
-    for value in (integer(config, "storage", "pvcHeadroomPercent"), integer(config, "pvcHeadroomPercent")):
+    for value in (view.integer(config, "storage", "pvcHeadroomPercent"), view.integer(config, "pvcHeadroomPercent")):
         if value is not None:
             return max(0, value)
     return DEFAULT_HEADROOM_PERCENT
@@ -70,27 +58,27 @@ def headroom_percent(config: Json) -> int:
 def cache_storage_class(artifact: Json, config: Json) -> str | None:
     """Class of the cache claim: artifact, RuntimeConfig, deprecated RuntimeConfig field, cluster default (None)."""
     return (
-        text(artifact, "spec", "storageClassName")
-        or text(config, "storage", "defaultStorageClassName")
-        or text(config, "defaultStorageClassName")
+        view.text(artifact, "spec", "storageClassName")
+        or view.text(config, "storage", "defaultStorageClassName")
+        or view.text(config, "defaultStorageClassName")
     )
 
 
 def disk_storage_class(artifact: Json, config: Json) -> str | None:
     """Class of the adapter disk: artifact, RuntimeConfig, default, cluster default (contract, section 1.3)."""
     return (
-        text(artifact, "spec", "adapterDisk", "storageClassName")
-        or text(config, "storage", "adapterDiskStorageClassName")
-        or text(config, "storage", "defaultStorageClassName")
-        or text(config, "defaultStorageClassName")
+        view.text(artifact, "spec", "adapterDisk", "storageClassName")
+        or view.text(config, "storage", "adapterDiskStorageClassName")
+        or view.text(config, "storage", "defaultStorageClassName")
+        or view.text(config, "defaultStorageClassName")
     )
 
 
 def disk_size(artifact: Json, config: Json) -> str:
     """Size of the adapter disk: artifact, RuntimeConfig, 50Gi."""
     for value in (
-        mapping(artifact, "spec", "adapterDisk").get("size"),
-        mapping(config, "storage").get("adapterDiskSize"),
+        view.mapping(artifact, "spec", "adapterDisk").get("size"),
+        view.mapping(config, "storage").get("adapterDiskSize"),
     ):
         if parse_quantity(value):
             return str(value)
@@ -132,9 +120,9 @@ def _claim(
         "kind": PERSISTENT_VOLUME_CLAIM.kind,
         "metadata": {
             "name": name,
-            "namespace": namespace_of(artifact),
+            "namespace": view.namespace_of(artifact),
             "labels": propagated_labels(artifact, config)
-            | managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(name_of(artifact))}),
+            | managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(view.name_of(artifact))}),
             "ownerReferences": [owner_reference(AIM_ARTIFACT, artifact)],
         },
         "spec": spec,
@@ -152,25 +140,25 @@ def render_fetch_job(
     settings: ReconcileSettings,
 ) -> dict[str, Any]:
     """Return the Job that downloads a base model into its claim; without a claim it only measures the source."""
-    credentials = job_credentials(config, env, items(artifact, "spec", "env"))
+    credentials = job_credentials(config, env, view.items(artifact, "spec", "env"))
     # unset: files in subfolders are left out by the command itself (interface facts, section 2)
-    filters = mapping(artifact, "spec", "downloadFilter") or mapping(config, "storage", "downloadFilter")
+    filters = view.mapping(artifact, "spec", "downloadFilter") or view.mapping(config, "storage", "downloadFilter")
     spec = FetchSpec(
         **credentials.s3.model_dump(),
         cache=CACHE_MOUNT,
-        namespace=namespace_of(artifact),
-        artifact=name_of(artifact),
-        artifact_uid=uid_of(artifact),
-        source_uri=source_uri(artifact),
-        model_id=cache_directory(artifact),
-        include=list(strings(filters, "include")),
-        exclude=list(strings(filters, "exclude")),
+        namespace=view.namespace_of(artifact),
+        artifact=view.name_of(artifact),
+        artifact_uid=view.uid_of(artifact),
+        source_uri=view.source_uri(artifact),
+        model_id=view.cache_directory(artifact),
+        include=list(view.strings(filters, "include")),
+        exclude=list(view.strings(filters, "exclude")),
         progress_port=settings.progress_port,
         measure=claim is None,
         allow_link_local=settings.allow_link_local,
     )
     plan = JobPlan(
-        name=derive_name(name_of(artifact), "fetch" if claim else "measure", key, str(attempt)),
+        name=derive_name(view.name_of(artifact), "fetch" if claim else "measure", key, str(attempt)),
         role=ROLE_FETCH,
         owner_kind=AIM_ARTIFACT,
         owner=artifact,
@@ -179,11 +167,11 @@ def render_fetch_job(
         key=key,
         attempt=attempt,
         deadline=settings.fetch_deadline,
-        labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(name_of(artifact))},
+        labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(view.name_of(artifact))},
         claims=(ClaimMount("cache", claim, CACHE_MOUNT),) if claim else (),
         credentials=credentials,
-        image=text(artifact, "spec", "modelDownloadImage") or text(config, "artifact", "modelDownloadImage"),
-        pull_secrets=items(artifact, "spec", "imagePullSecrets") or items(config, "imagePullSecrets"),
+        image=view.text(artifact, "spec", "modelDownloadImage") or view.text(config, "artifact", "modelDownloadImage"),
+        pull_secrets=view.items(artifact, "spec", "imagePullSecrets") or view.items(config, "imagePullSecrets"),
         progress=True,
     )
     return render_job(plan, settings)
@@ -212,9 +200,9 @@ def render_reaper_job(
         subtree_skew_seconds=int(settings.reaper_subtree_skew.total_seconds()),
         dry_run=dry_run,
     )
-    key = reap_key(dry_run=dry_run, world=world, request=annotation(artifact, ANNOTATION_REAP))
+    key = reap_key(dry_run=dry_run, world=world, request=view.annotation(artifact, ANNOTATION_REAP))
     plan = JobPlan(
-        name=derive_name(name_of(artifact), "reaper", uid_of(artifact), key, str(listed_at.timestamp())),
+        name=derive_name(view.name_of(artifact), "reaper", view.uid_of(artifact), key, str(listed_at.timestamp())),
         role=ROLE_REAPER,
         owner_kind=AIM_ARTIFACT,
         owner=artifact,
@@ -222,9 +210,9 @@ def render_reaper_job(
         args=spec.to_args(),
         key=key,
         deadline=settings.staging_deadline,
-        labels={LABEL_ARTIFACT: label_value(name_of(artifact))},
+        labels={LABEL_ARTIFACT: label_value(view.name_of(artifact))},
         claims=(ClaimMount("adapter-disk", claim, DISK_MOUNT),),
-        pull_secrets=items(artifact, "spec", "imagePullSecrets"),
+        pull_secrets=view.items(artifact, "spec", "imagePullSecrets"),
     )
     return render_job(plan, settings)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from api import view
 from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, PERSISTENT_VOLUME_CLAIM
-from api.view import Json, dig, integer, items, name_of, terminating, text
+from api.view import Json
 from reconcile.artifact.download import Download, decide_download, download_progress, model_size
 from reconcile.artifact.manifests import headroom_percent, render_cache_claim, render_disk_claim
 from reconcile.artifact.observed import Observed
@@ -27,13 +28,13 @@ def decide_model(seen: Observed) -> Decision:
             draft.create.append((PERSISTENT_VOLUME_CLAIM, claim))
         if seen.disk_wanted and seen.disk_claim is None:
             draft.create.append((PERSISTENT_VOLUME_CLAIM, render_disk_claim(seen.artifact, seen.config.spec)))
-    usable = valid.true and not terminating(seen.claim)
+    usable = valid.true and not view.terminating(seen.claim)
     download = decide_download(seen, draft, allowed=usable)
     sweep = decide_sweep(seen, draft)
     ready = _ready(seen, valid, download)
     fields = _fields(seen, download) | sweep.status
     for carried in ("lastUsed", "lastRestage"):
-        fields[carried] = dig(seen.artifact, "status", carried)
+        fields[carried] = view.dig(seen.artifact, "status", carried)
     conditions = [valid, ready, *storage_conditions(seen, draft)]
     return draft.decision(
         render_status(seen, _phase(ready, download), conditions, fields), sweep=sweep.sweep, sweep_world=sweep.world
@@ -44,13 +45,13 @@ def _fields(seen: Observed, download: Download) -> dict[str, Any]:
     size = model_size(seen) or (Decimal(download.measured) if download.measured else None)
     return {
         "mode": _mode(seen.artifact),
-        "persistentVolumeClaim": name_of(seen.claim) or None,
-        "adapterPersistentVolumeClaim": name_of(seen.disk_claim) or None,
+        "persistentVolumeClaim": view.name_of(seen.claim) or None,
+        "adapterPersistentVolumeClaim": view.name_of(seen.disk_claim) or None,
         "download": download.recorded,
         "progress": download_progress(seen, download),
-        "discoveredSizeBytes": download.measured or integer(seen.artifact, "status", "discoveredSizeBytes"),
+        "discoveredSizeBytes": download.measured or view.integer(seen.artifact, "status", "discoveredSizeBytes"),
         "displaySize": display_size(size),
-        "allocatedSize": text(seen.claim, "spec", "resources", "requests", "storage"),
+        "allocatedSize": view.text(seen.claim, "spec", "resources", "requests", "storage"),
         "headroomPercent": headroom_percent(seen.config.spec),
     }
 
@@ -60,7 +61,9 @@ _CACHES = frozenset({AIM_PROFILE_CACHE.kind, AIM_TEMPLATE_CACHE.kind})
 
 def _mode(artifact: Json) -> str:
     """Dedicated: owned by a cache, with which it dies; Shared: anybody's."""
-    owned = any(dig(reference, "kind") in _CACHES for reference in items(artifact, "metadata", "ownerReferences"))
+    owned = any(
+        view.dig(reference, "kind") in _CACHES for reference in view.items(artifact, "metadata", "ownerReferences")
+    )
     return "Dedicated" if owned else "Shared"
 
 
@@ -68,13 +71,13 @@ def _ready(seen: Observed, valid: Condition, download: Download) -> Condition:
     recorded = download.recorded
     if not valid.true:
         return Condition("Ready", "False", "ConfigInvalid", valid.message)
-    if terminating(seen.claim):
-        message = f'claim "{name_of(seen.claim)}" is being deleted; the model is fetched anew when it is gone'
+    if view.terminating(seen.claim):
+        message = f'claim "{view.name_of(seen.claim)}" is being deleted; the model is fetched anew when it is gone'
         return Condition("Ready", "False", "ClaimTerminating", message)
     if download.complete:
         return Condition("Ready", "True", "ModelCached")
-    if reason := text(recorded, "reason"):
-        words = f"{text(recorded, 'message') or ''} (tried again by itself)".strip()
+    if reason := view.text(recorded, "reason"):
+        words = f"{view.text(recorded, 'message') or ''} (tried again by itself)".strip()
         return Condition("Ready", "False", reason, words)
     if not seen.config.readable:
         message = f'RuntimeConfig "{seen.config.name}" cannot be read: storage and credentials are not known'

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from api import view
 from api.jobs import Progress
-from api.view import Json, condition, dig, generation_of, name_of, terminating, text
+from api.view import Json
 from reconcile.artifact.manifests import cache_storage_class, disk_storage_class
 from reconcile.artifact.observed import Observed
 from reconcile.conditions import Condition, render_conditions
@@ -20,7 +21,7 @@ def render_status(
     seen: Observed, phase: str, conditions: Iterable[Condition], fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the whole status; fields without a value are left out."""
-    generation = generation_of(seen.artifact)
+    generation = view.generation_of(seen.artifact)
     rendered = render_conditions(seen.artifact, conditions, generation=generation, now=seen.now)
     status: dict[str, Any] = without_nulls(
         {"status": phase, "observedGeneration": generation, "conditions": rendered, **fields}
@@ -65,23 +66,23 @@ def storage_conditions(seen: Observed, draft: Draft) -> list[Condition]:
 
 def _claim_condition(reported: _Claim, seen: Observed, draft: Draft) -> Condition:
     kind, claim = reported.condition, reported.claim
-    shown = text(claim, "spec", "storageClassName") or reported.storage_class or "the cluster's default"
-    where = f'claim "{name_of(claim)}" of storage class "{shown}"'
-    if terminating(claim):
+    shown = view.text(claim, "spec", "storageClassName") or reported.storage_class or "the cluster's default"
+    where = f'claim "{view.name_of(claim)}" of storage class "{shown}"'
+    if view.terminating(claim):
         message = f"{where} is being deleted; it goes, and is made anew, when no pod mounts it any more"
         return Condition(kind, "False", "ClaimTerminating", message)
-    if text(claim, "status", "phase") == "Bound":
+    if view.text(claim, "status", "phase") == "Bound":
         return Condition(kind, "True", "ClaimBound")
     if reported.problem:
         message = f"{where} is not provisioned: {reported.problem} (the class must support ReadWriteMany)"
         return Condition(kind, "False", "ClaimProvisioningFailed", message)
-    created = parse_timestamp(dig(claim, "metadata", "creationTimestamp")) or seen.now
+    created = parse_timestamp(view.dig(claim, "metadata", "creationTimestamp")) or seen.now
     bound_by = created + seen.settings.claim_bind_timeout
     if seen.now < bound_by or not reported.used:
         if seen.now < bound_by:
             draft.look_again(bound_by - seen.now)
         return Condition(kind, "False", "ClaimPending", f"{where} is not bound yet")
-    describe = f"kubectl describe pvc {name_of(claim)}"
+    describe = f"kubectl describe pvc {view.name_of(claim)}"
     message = f"{where} is still not bound; the class must support ReadWriteMany: {describe}"
     return Condition(kind, "False", "ClaimUnbound", message)
 
@@ -111,4 +112,6 @@ def display_size(size: Decimal | None) -> str | None:
 
 def is_ready(artifact: Json | None) -> bool:
     """Whether a base model may be served."""
-    return condition(artifact, "Ready").get("status") == "True" and text(artifact, "status", "status") == "Ready"
+    return (
+        view.condition(artifact, "Ready").get("status") == "True" and view.text(artifact, "status", "status") == "Ready"
+    )

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from api import view
 from api.jobs import JobResult
 from api.kinds import JOB
 from api.names import ANNOTATION_REAP, short_hash
-from api.view import annotation, dig, namespace_of, terminating
 from reconcile.artifact.observed import Observed
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState
@@ -42,8 +42,8 @@ _EMPTY_WORLD = world_hash(())
 
 def decide_sweep(seen: Observed, draft: Draft) -> Sweep:
     """Record sweeps that ended, and ask for the next one when it is due."""
-    status = {key: value for key in _STATUS if (value := dig(seen.artifact, "status", key)) is not None}
-    request = annotation(seen.artifact, ANNOTATION_REAP)
+    status = {key: value for key in _STATUS if (value := view.dig(seen.artifact, "status", key)) is not None}
+    request = view.annotation(seen.artifact, ANNOTATION_REAP)
     busy = False
     for job in seen.reap_jobs:
         busy = busy or not job.finished or job.terminating
@@ -52,8 +52,8 @@ def decide_sweep(seen: Observed, draft: Draft) -> Sweep:
             status["lastReapRequest"] = request
         if job.finished and not job.terminating:
             status |= _record(seen, draft, job, dry_run=mode == _DRY_RUN, world=world)
-            draft.drop(JOB, namespace_of(seen.artifact), job.name, job.uid)
-    if busy or seen.disk_claim is None or terminating(seen.disk_claim):
+            draft.drop(JOB, view.namespace_of(seen.artifact), job.name, job.uid)
+    if busy or seen.disk_claim is None or view.terminating(seen.disk_claim):
         return Sweep(status)
     now_world = world_hash(seen.users)
     if request is not None and request != status.get("lastReapRequest"):
@@ -82,9 +82,9 @@ def _due(seen: Observed, status: dict[str, Any], world: str) -> datetime | None:
     """
     last_world = status.get("lastReapWorld")
     swept = parse_timestamp(status.get("lastReapTime"))
-    if swept is None and world == _EMPTY_WORLD and dig(seen.disk_claim, "status", "phase") != "Bound":
+    if swept is None and world == _EMPTY_WORLD and view.dig(seen.disk_claim, "status", "phase") != "Bound":
         return None
-    created = parse_timestamp(dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
+    created = parse_timestamp(view.dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
     settings = seen.settings
     period: timedelta = settings.reaper_idle_period if last_world == world else settings.reaper_period
     return (swept or created) + period

@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from api.view import Json, integer, items, namespace_of, text, uid_of
+from api import view
+from api.view import Json
 
 User = tuple[str, int]
 """A service's UID and its staging attempts so far."""
@@ -58,8 +59,8 @@ class DiskUsers:
 
 def disk_use(service: Json | None) -> tuple[tuple[str, str], str, int] | None:
     """Return what a service has to do with a disk: which one, the service's UID, its staging attempts so far."""
-    claim = text(service, "status", "adapterDiskPersistentVolumeClaimUid") if service is not None else None
+    claim = view.text(service, "status", "adapterDiskPersistentVolumeClaimUid") if service is not None else None
     if service is None or claim is None:
         return None
-    attempts = sum(integer(entry, "attempts") or 0 for entry in items(service, "status", "adapters"))
-    return (namespace_of(service), claim), uid_of(service), attempts
+    attempts = sum(view.integer(entry, "attempts") or 0 for entry in view.items(service, "status", "adapters"))
+    return (view.namespace_of(service), claim), view.uid_of(service), attempts

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_MODEL,
@@ -17,25 +18,13 @@ from api.kinds import (
     AIM_SERVICE_TEMPLATE,
     Kind,
 )
-from api.view import (
-    Json,
-    cached_name,
-    cached_scope,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    paused,
-    runtime_config_name,
-    terminating,
-    text,
-)
-from reconcile.cache import Key
+from api.view import Json
+from kube.cache import Key
+from kube.engine import Watch, keys_of_both
 from reconcile.caches.decide import Observed, decide
 from reconcile.controllers import Keys, Tools, keys, unless_progress
-from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import MODEL_KINDS, templates_of, word
 from reconcile.references import render_reference
+from reconcile.world import MODEL_KINDS, templates_of, word
 from rules.resolve import Resolved, lookup, resolve_runtime_config
 
 
@@ -65,9 +54,9 @@ class CacheController:
 
     def _by_origin(self, origin: Json) -> Keys:
         informer = self._tools.informers[self._kind]
-        if namespace_of(origin):
-            return keys(informer.by_index("origin", word(origin, name_of(origin))))
-        return keys(informer.by_index("any-origin", name_of(origin)))
+        if view.namespace_of(origin):
+            return keys(informer.by_index("origin", word(origin, view.name_of(origin))))
+        return keys(informer.by_index("any-origin", view.name_of(origin)))
 
     def _by_model(self, model: Json) -> Keys:
         """Caches for the model, and for templates that have its sources."""
@@ -79,20 +68,20 @@ class CacheController:
     def _by_artifact(self, artifact: Json) -> Keys:
         """Caches that hold the artifact, and those that miss one of its source (they wait for a successor)."""
         informer = self._tools.informers[self._kind]
-        holding = informer.by_index("artifact", word(artifact, name_of(artifact)))
-        return keys([*holding, *informer.by_index("waiting", namespace_of(artifact))])
+        holding = informer.by_index("artifact", word(artifact, view.name_of(artifact)))
+        return keys([*holding, *informer.by_index("waiting", view.namespace_of(artifact))])
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """Make one pass over a cache."""
         tools = self._tools
         cache = tools.find(self._kind, *key)
-        if cache is None or terminating(cache) or paused(cache):
+        if cache is None or view.terminating(cache) or view.paused(cache):
             return None
         origin = self._origin(cache)
         sources = self._sources(cache, origin)
-        namespace = namespace_of(cache)
-        uris = {uri for source in sources or () if (uri := text(source, "sourceUri"))}
-        config = resolve_runtime_config(tools.world, namespace, runtime_config_name(cache))
+        namespace = view.namespace_of(cache)
+        uris = {uri for source in sources or () if (uri := view.text(source, "sourceUri"))}
+        config = resolve_runtime_config(tools.world, namespace, view.runtime_config_name(cache))
         seen = Observed(
             cache=cache,
             kind=self._kind,
@@ -101,15 +90,15 @@ class CacheController:
             sources=sources,
             artifacts={uri: tools.world.artifacts_by_source(namespace, uri) for uri in sorted(uris)},
             resolved=render_reference(origin),
-            typed_s3=bool(mapping(config.spec, "artifact", "s3")),
+            typed_s3=bool(view.mapping(config.spec, "artifact", "s3")),
         )
         return await tools.shell.carry_out(self._kind, cache, decide(seen))
 
     def _origin(self, cache: Json) -> Resolved | None:
         """Return the profile, template or model that the cache is for."""
         for kind in (*self._origins, *self._models):
-            if kind.namespaced == (cached_scope(cache) == "Namespace"):
-                found = self._tools.find(kind, namespace_of(cache), cached_name(cache))
+            if kind.namespaced == (view.cached_scope(cache) == "Namespace"):
+                found = self._tools.find(kind, view.namespace_of(cache), view.cached_name(cache))
                 if found is not None:
                     return Resolved(kind, found)
         return None
@@ -118,20 +107,20 @@ class CacheController:
         """What the cache is for, in words."""
         if origin is not None:
             return f'{origin.kind.kind} "{origin.name}"'
-        return f'{self._origins[0].kind} "{cached_name(cache) or ""}"'
+        return f'{self._origins[0].kind} "{view.cached_name(cache) or ""}"'
 
     def _sources(self, cache: Json, origin: Resolved | None) -> Sequence[Any] | None:
         """Return the model sources: the cache's own, its origin's, for a template without any its model's.
 
         None: what the cache is for does not exist.
         """
-        if own := items(cache, "spec", "modelSources"):
+        if own := view.items(cache, "spec", "modelSources"):
             return own
         if origin is None:
             return None
-        sources = items(origin.obj, "spec", "modelSources")
-        model = text(origin.obj, "spec", "modelName")
+        sources = view.items(origin.obj, "spec", "modelSources")
+        model = view.text(origin.obj, "spec", "modelName")
         if sources or model is None:
             return sources
-        found = lookup(self._tools.world, MODEL_KINDS, namespace_of(cache), model)
-        return items(found.obj, "spec", "modelSources") if isinstance(found, Resolved) else ()
+        found = lookup(self._tools.world, MODEL_KINDS, view.namespace_of(cache), model)
+        return view.items(found.obj, "spec", "modelSources") if isinstance(found, Resolved) else ()

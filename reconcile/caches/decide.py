@@ -7,25 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from api import view
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, Kind
 from api.names import derive_name
-from api.view import (
-    EMPTY,
-    Json,
-    dig,
-    generation_of,
-    items,
-    mapping,
-    model_id,
-    name_of,
-    namespace_of,
-    paused,
-    source_uri,
-    terminating,
-    text,
-    uid_of,
-)
+from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
 from reconcile.objects import managed_labels, owner_reference, without_nulls
@@ -53,23 +39,23 @@ class Observed:
 
 def decide(seen: Observed) -> Decision:
     """Adopt the artifact of each source by exact `sourceUri`, create what is not there, report."""
-    if paused(seen.cache) or terminating(seen.cache):
+    if view.paused(seen.cache) or view.terminating(seen.cache):
         return leave_alone(seen.cache)
     if seen.sources is None:
         return _report(seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} does not exist yet"))
     create: list[tuple[Kind, Mapping[str, Any]]] = []
     chosen: dict[str, Json] = {}
     for source in seen.sources:
-        uri = text(source, "sourceUri")
-        if uri is None or any(source_uri(artifact) == uri for artifact in chosen.values()):
+        uri = view.text(source, "sourceUri")
+        if uri is None or any(view.source_uri(artifact) == uri for artifact in chosen.values()):
             continue
         artifact = _adopted(seen, uri)
         if artifact is None:
             artifact = render_artifact(seen.cache, seen.kind, source, typed_s3=seen.typed_s3)
-            if _leaving(seen, name_of(artifact)):
+            if _leaving(seen, view.name_of(artifact)):
                 return _report(seen, _entries(chosen), _TERMINATING)
             create.append((AIM_ARTIFACT, artifact))
-        chosen[name_of(artifact)] = artifact
+        chosen[view.name_of(artifact)] = artifact
     if not chosen:
         return _report(
             seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} has no model sources")
@@ -90,22 +76,22 @@ _TERMINATING = Condition(
 
 
 def _dedicated(cache: Json) -> bool:
-    return text(cache, "spec", "mode") == "Dedicated"
+    return view.text(cache, "spec", "mode") == "Dedicated"
 
 
 def _adopted(seen: Observed, uri: str) -> Json | None:
     """Return the artifact to use: the recorded one if it stays, else the oldest that a cache of this mode may take."""
-    recorded = {text(entry, "uid") for entry in mapping(seen.cache, "status", "artifacts").values()}
-    staying = [artifact for artifact in seen.artifacts.get(uri, ()) if not terminating(artifact)]
+    recorded = {view.text(entry, "uid") for entry in view.mapping(seen.cache, "status", "artifacts").values()}
+    staying = [artifact for artifact in seen.artifacts.get(uri, ()) if not view.terminating(artifact)]
     for artifact in staying:
-        if uid_of(artifact) in recorded:
+        if view.uid_of(artifact) in recorded:
             return artifact
     for artifact in by_age(staying):
         if _owned_by_cache(artifact, seen.cache):
             return artifact
         if (
             not _dedicated(seen.cache)
-            and dig(artifact, "status", "mode") != "Dedicated"
+            and view.dig(artifact, "status", "mode") != "Dedicated"
             and not _owned_by_a_cache(artifact)
         ):
             return artifact
@@ -113,18 +99,22 @@ def _adopted(seen: Observed, uri: str) -> Json | None:
 
 
 def _owned_by_cache(artifact: Json, cache: Json) -> bool:
-    return any(dig(ref, "uid") == uid_of(cache) for ref in items(artifact, "metadata", "ownerReferences"))
+    return any(
+        view.dig(ref, "uid") == view.uid_of(cache) for ref in view.items(artifact, "metadata", "ownerReferences")
+    )
 
 
 _CACHES = frozenset({AIM_PROFILE_CACHE.kind, AIM_TEMPLATE_CACHE.kind})
 
 
 def _owned_by_a_cache(artifact: Json) -> bool:
-    return any(dig(reference, "kind") in _CACHES for reference in items(artifact, "metadata", "ownerReferences"))
+    return any(
+        view.dig(reference, "kind") in _CACHES for reference in view.items(artifact, "metadata", "ownerReferences")
+    )
 
 
 def _leaving(seen: Observed, name: str) -> bool:
-    return any(name_of(artifact) == name for found in seen.artifacts.values() for artifact in found)
+    return any(view.name_of(artifact) == name for found in seen.artifacts.values() for artifact in found)
 
 
 def render_artifact(cache: Json, kind: Kind, source: Any, *, typed_s3: bool = False) -> dict[str, Any]:
@@ -132,24 +122,24 @@ def render_artifact(cache: Json, kind: Kind, source: Any, *, typed_s3: bool = Fa
 
     An artifact of a shared cache has no owner: it outlives the cache. A dedicated one dies with its cache.
     """
-    uri = text(source, "sourceUri") or ""
-    identity = model_id(source)
+    uri = view.text(source, "sourceUri") or ""
+    identity = view.model_id(source)
     dedicated = _dedicated(cache)
     spec: dict[str, Any] = {
         "type": "model",
         "sourceUri": uri,
         "modelId": identity,
         "size": source.get("size") if isinstance(source, Mapping) else None,
-        "storageClassName": text(cache, "spec", "storageClassName"),
-        "runtimeConfigName": text(cache, "spec", "runtimeConfigName"),
-        "modelDownloadImage": text(cache, "spec", "downloadImage"),
-        "env": _allowed_env(items(cache, "spec", "env"), items(source, "env"), typed_s3=typed_s3) or None,
-        "imagePullSecrets": list(items(cache, "spec", "imagePullSecrets")) or None,
+        "storageClassName": view.text(cache, "spec", "storageClassName"),
+        "runtimeConfigName": view.text(cache, "spec", "runtimeConfigName"),
+        "modelDownloadImage": view.text(cache, "spec", "downloadImage"),
+        "env": _allowed_env(view.items(cache, "spec", "env"), view.items(source, "env"), typed_s3=typed_s3) or None,
+        "imagePullSecrets": list(view.items(cache, "spec", "imagePullSecrets")) or None,
     }
     readable = (identity or uri.rstrip("/")).rpartition("/")[2] or "model"
     metadata: dict[str, Any] = {
-        "name": derive_name(readable, uri, *((uid_of(cache),) if dedicated else ()), limit=_NAME_LIMIT),
-        "namespace": namespace_of(cache),
+        "name": derive_name(readable, uri, *((view.uid_of(cache),) if dedicated else ()), limit=_NAME_LIMIT),
+        "namespace": view.namespace_of(cache),
         "labels": managed_labels(),
     }
     if dedicated:
@@ -166,12 +156,12 @@ def _entries(chosen: Mapping[str, Json]) -> dict[str, Any]:
     return {
         name: without_nulls(
             {
-                "uid": uid_of(artifact) or None,
+                "uid": view.uid_of(artifact) or None,
                 "name": name,
-                "model": model_id(artifact),
-                "status": text(artifact, "status", "status") or "Pending",
-                "persistentVolumeClaim": text(artifact, "status", "persistentVolumeClaim"),
-                "mountPoint": f"/workspace/cache/{model_id(artifact)}" if model_id(artifact) else None,
+                "model": view.model_id(artifact),
+                "status": view.text(artifact, "status", "status") or "Pending",
+                "persistentVolumeClaim": view.text(artifact, "status", "persistentVolumeClaim"),
+                "mountPoint": f"/workspace/cache/{view.model_id(artifact)}" if view.model_id(artifact) else None,
             }
         )
         for name, artifact in sorted(chosen.items())
@@ -179,7 +169,7 @@ def _entries(chosen: Mapping[str, Json]) -> dict[str, Any]:
 
 
 def _readiness(chosen: Mapping[str, Json], *, creating: bool) -> Condition:
-    waiting = [name for name, artifact in sorted(chosen.items()) if text(artifact, "status", "status") != "Ready"]
+    waiting = [name for name, artifact in sorted(chosen.items()) if view.text(artifact, "status", "status") != "Ready"]
     if not waiting:
         return Condition("ArtifactsReady", "True", "AllCachesReady")
     if creating:
@@ -187,7 +177,8 @@ def _readiness(chosen: Mapping[str, Json], *, creating: bool) -> Condition:
     words = []
     for name in waiting:
         ready = next(
-            (entry for entry in items(chosen[name], "status", "conditions") if dig(entry, "type") == "Ready"), EMPTY
+            (entry for entry in view.items(chosen[name], "status", "conditions") if view.dig(entry, "type") == "Ready"),
+            view.EMPTY,
         )
         words.append(f"{name}: {ready.get('reason')}: {ready.get('message')}" if ready else f"{name} is pending")
     return Condition("ArtifactsReady", "False", "CachesNotReady", "; ".join(words))
@@ -205,7 +196,7 @@ def _report(
     failed = any(entry["status"] == _FAILED for entry in entries.values())
     phase = "Ready" if ready.true else _FAILED if failed else "Progressing" if entries else "Pending"
     overall = Condition("Ready", ready.status, ready.reason, ready.message)
-    generation = generation_of(seen.cache)
+    generation = view.generation_of(seen.cache)
     resolved = "resolvedProfile" if seen.kind == AIM_PROFILE_CACHE else "resolvedTemplate"
     status = {
         resolved: dict(seen.resolved) if seen.resolved else None,
@@ -220,5 +211,7 @@ def _report(
 def artifact_names(cache: Json) -> tuple[str, ...]:
     """Names of the artifacts that a cache holds, sorted: the index from artifacts to caches."""
     return tuple(
-        sorted(name for entry in mapping(cache, "status", "artifacts").values() if (name := text(entry, "name")))
+        sorted(
+            name for entry in view.mapping(cache, "status", "artifacts").values() if (name := view.text(entry, "name"))
+        )
     )

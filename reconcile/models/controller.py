@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
+from api import view
 from api.kinds import (
     AIM_CLUSTER_RUNTIME_CONFIG,
     AIM_CLUSTER_SERVICE_TEMPLATE,
@@ -13,12 +14,12 @@ from api.kinds import (
     NODE,
     Kind,
 )
-from api.view import Json, name_of, namespace_of, runtime_config_name, text
-from reconcile.cache import Key
+from api.view import Json
+from kube.cache import Key
+from kube.engine import Watch, keys_of_both
 from reconcile.controllers import Tools, keys, node_labels, watch_nodes
-from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import MODEL_KINDS
 from reconcile.models.decide import Observed, decide
+from reconcile.world import MODEL_KINDS
 from rules.resolve import Reference, lookup, resolve_runtime_config
 from rules.validate import judge_stored
 
@@ -59,10 +60,10 @@ class ModelController:
 
     def _by_config(self, config: Json) -> Iterable[Key]:
         """Objects that use a RuntimeConfig; such edits are rare, so all objects are looked through."""
-        return keys(obj for obj in self._all() if runtime_config_name(obj) == name_of(config))
+        return keys(obj for obj in self._all() if view.runtime_config_name(obj) == view.name_of(config))
 
     def _by_model(self, model: Json) -> Iterable[Key]:
-        return keys(obj for obj in self._all() if text(obj, "spec", "modelName") == name_of(model))
+        return keys(obj for obj in self._all() if view.text(obj, "spec", "modelName") == view.name_of(model))
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """Make one pass over a model or template."""
@@ -73,7 +74,7 @@ class ModelController:
         seen = Observed(
             obj,
             tools.now(),
-            resolve_runtime_config(tools.world, namespace_of(obj), runtime_config_name(obj)),
+            resolve_runtime_config(tools.world, view.namespace_of(obj), view.runtime_config_name(obj)),
             errors=tuple(judge_stored(self._kind, obj, tools.world).errors),
             model=self._model(obj),
             nodes=node_labels(tools) if self._kind in _TEMPLATES else None,
@@ -81,5 +82,5 @@ class ModelController:
         return await tools.shell.carry_out(self._kind, obj, decide(seen))
 
     def _model(self, obj: Json) -> Reference | None:
-        name = text(obj, "spec", "modelName")
-        return lookup(self._tools.world, MODEL_KINDS, namespace_of(obj), name) if name else None
+        name = view.text(obj, "spec", "modelName")
+        return lookup(self._tools.world, MODEL_KINDS, view.namespace_of(obj), name) if name else None

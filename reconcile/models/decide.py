@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api import view
 from api.errors import FieldError
-from api.view import Json, generation_of, integer, mapping, paused, terminating, text
+from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
 from reconcile.objects import without_nulls
@@ -35,13 +36,13 @@ class Observed:
 
 def decide(seen: Observed) -> Decision:
     """Return the status of a model or of a template; neither leads to objects."""
-    if paused(seen.obj) or terminating(seen.obj):
+    if view.paused(seen.obj) or view.terminating(seen.obj):
         return leave_alone(seen.obj)
-    template = text(seen.obj, "spec", "modelName") is not None
+    template = view.text(seen.obj, "spec", "modelName") is not None
     ready = _template_ready(seen) if template else Condition("Ready", "True", "ModelValid")
     if seen.errors:
         ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
-    generation = generation_of(seen.obj)
+    generation = view.generation_of(seen.obj)
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "status": _phase(ready),
@@ -56,9 +57,9 @@ def decide(seen: Observed) -> Decision:
 
 def hardware_of(template: Json) -> Hardware:
     """Return what a template asks for."""
-    gpu = mapping(template, "spec", "hardware", "gpu")
-    count = integer(gpu, "count")
-    return Hardware(text(gpu, "model"), 1 if count is None else max(0, count))
+    gpu = view.mapping(template, "spec", "hardware", "gpu")
+    count = view.integer(gpu, "count")
+    return Hardware(view.text(gpu, "model"), 1 if count is None else max(0, count))
 
 
 def _template_ready(seen: Observed) -> Condition:

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from api.kinds import AIM_PROFILE, NODE, Kind
 from api.view import Json
-from reconcile.cache import Key
+from kube.cache import Key
+from kube.engine import Watch, keys_of_both
 from reconcile.controllers import Tools, keys, node_labels, watch_nodes
-from reconcile.engine import Watch, keys_of_both
 from reconcile.profiles.decide import Observed, decide
 from rules.validate import judge_stored
 

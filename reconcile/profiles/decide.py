@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api import view
 from api.accelerators import labels_sought, node_matches, node_selector_terms
 from api.errors import FieldError
 from api.names import LABEL_MANAGED_BY
-from api.view import Json, generation_of, integer, items, mapping, paused, terminating, text
+from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
 from reconcile.objects import without_nulls
@@ -60,36 +61,37 @@ class Hardware:
 
 def hardware_of(profile: Json) -> Hardware:
     """Return what a profile asks for."""
-    spec = mapping(profile, "spec")
-    count = integer(spec, "acceleratorCount")
-    cpu = text(spec, "acceleratorType") == "cpu"
+    spec = view.mapping(profile, "spec")
+    count = view.integer(spec, "acceleratorCount")
+    cpu = view.text(spec, "acceleratorType") == "cpu"
     return Hardware(
-        text(spec, "acceleratorModel"),
+        view.text(spec, "acceleratorModel"),
         0 if cpu else 1 if count is None else max(0, count),
-        text(spec, "acceleratorPartitioningMode"),
+        view.text(spec, "acceleratorPartitioningMode"),
     )
 
 
 def decide(seen: Observed) -> Decision:
     """Return the status of a profile; it leads to no objects."""
     profile = seen.profile
-    if paused(profile) or terminating(profile):
+    if view.paused(profile) or view.terminating(profile):
         return leave_alone(profile)
     hardware = hardware_of(profile)
     ready = availability(hardware, seen.nodes)
     if seen.errors:
         ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
-    generation = generation_of(profile)
+    generation = view.generation_of(profile)
     terms = hardware.terms
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}} if terms else None
     status = {
         "observedGeneration": generation,
         "status": None if ready.status == "Unknown" else "Ready" if ready.true else "NotAvailable",
-        "deployable": text(profile, "spec", "aimId") is not None and bool(items(profile, "spec", "modelSources")),
+        "deployable": view.text(profile, "spec", "aimId") is not None
+        and bool(view.items(profile, "spec", "modelSources")),
         "matchingNodes": None if seen.nodes is None else hardware.matching(seen.nodes),
         "hardwareSummary": hardware.summary,
         "resolvedNodeAffinity": affinity,
-        "origin": text(profile, "metadata", "labels", LABEL_MANAGED_BY),
+        "origin": view.text(profile, "metadata", "labels", LABEL_MANAGED_BY),
         "conditions": render_conditions(profile, (ready,), generation=generation, now=seen.now),
     }
     return Decision(status=without_nulls(status))

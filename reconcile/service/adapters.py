@@ -10,29 +10,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from api import view
 from api.errors import FieldError
 from api.jobs import JobResult, Progress
 from api.kinds import JOB
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, stage_key
-from api.view import (
-    EMPTY,
-    AdapterMode,
-    AdapterRef,
-    Json,
-    adapter_mode,
-    adapter_path,
-    adapter_refs,
-    annotation,
-    generation_of,
-    integer,
-    is_adapter,
-    items,
-    model_id,
-    namespace_of,
-    source_uri,
-    text,
-    uid_of,
-)
+from api.view import AdapterMode, AdapterRef, Json
 from reconcile.decision import Delete, EventNote, sooner
 from reconcile.jobs import JobState, retry_at
 from reconcile.objects import label_value, parse_timestamp, timestamp
@@ -91,7 +74,7 @@ class Observed:
     @property
     def mode(self) -> AdapterMode:
         """The service's adapter mode."""
-        return adapter_mode(self.service)
+        return view.adapter_mode(self.service)
 
     @property
     def moving(self) -> bool:
@@ -135,22 +118,24 @@ def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], reject
     An adapter that is invalid now keeps the directory it may have; one that never can have one (`rejected`) has none.
     A missing artifact's path is the one last seen.
     """
-    old = {text(entry, "name"): text(entry, "adapterPath") for entry in items(service, "status", "adapters")}
+    old = {
+        view.text(entry, "name"): view.text(entry, "adapterPath") for entry in view.items(service, "status", "adapters")
+    }
     paths = set()
-    for ref in adapter_refs(service):
+    for ref in view.adapter_refs(service):
         artifact = artifacts.get(ref.name)
         if ref.name in rejected:
             continue
         if artifact is None or isinstance(artifact, Unreadable):
             paths.add(old.get(ref.name) or ref.name)
-        elif is_adapter(artifact):
-            paths.add(adapter_path(artifact))
+        elif view.is_adapter(artifact):
+            paths.add(view.adapter_path(artifact))
     return sorted(paths)
 
 
 def reason_of(entry: Json) -> str:
     """The stable reason at the head of an entry's lastError, empty when there is none."""
-    return (text(entry, "lastError") or "").partition(":")[0]
+    return (view.text(entry, "lastError") or "").partition(":")[0]
 
 
 def _way_to_serve(rank: int, *, static: bool) -> str:
@@ -188,16 +173,16 @@ class _Pass:
         seen = self.seen
         old = {
             name: _readable(entry)
-            for entry in items(seen.service, "status", "adapters")
-            if (name := text(entry, "name"))
+            for entry in view.items(seen.service, "status", "adapters")
+            if (name := view.text(entry, "name"))
         }
         refs: dict[str, AdapterRef] = {}
-        for ref in adapter_refs(seen.service):
+        for ref in view.adapter_refs(seen.service):
             refs.setdefault(ref.name, ref)
         on_disk = {}
         entries = []
         for name, ref in refs.items():
-            before = old.get(name, EMPTY)
+            before = old.get(name, view.EMPTY)
             on_disk[name] = self._entry(ref, _on_present_disk(before))
             entries.append(self._report(ref, on_disk[name], before))
         for name in sorted(old.keys() - refs.keys()):
@@ -254,11 +239,11 @@ class _Pass:
         """Whether it is this adapter that servers may list by its name, and not one that had the name before."""
         if not before:  # the status was lost: who lists the name serves it
             return True
-        if text(before, "state") not in ON_DISK and "loadedReplicas" not in before:
+        if view.text(before, "state") not in ON_DISK and "loadedReplicas" not in before:
             return False
         known = [entry.get("stageKey")]
         artifact = self.seen.artifacts.get(ref.name)
-        recorded = text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
+        recorded = view.text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
         if artifact is None or isinstance(artifact, Unreadable):
             return True
         if recorded is not None:
@@ -266,10 +251,12 @@ class _Pass:
         return before.get("stageKey") in known
 
     def _key(self, artifact: Json, path: str, claim_uid: str) -> str:
-        return stage_key(uid_of(artifact), source_uri(artifact), uid_of(self.seen.service), path, claim_uid)
+        return stage_key(
+            view.uid_of(artifact), view.source_uri(artifact), view.uid_of(self.seen.service), path, claim_uid
+        )
 
     def _drop(self, job: JobState) -> None:
-        deletion = Delete(JOB, namespace_of(self.seen.service), job.name, job.uid)
+        deletion = Delete(JOB, view.namespace_of(self.seen.service), job.name, job.uid)
         if deletion not in self.delete:
             self.delete.append(deletion)
 
@@ -288,7 +275,7 @@ class _Pass:
             return entry | {"state": "Failed", "lastError": _last_error(errors[0].reason, detail)}
         if not seen.claim_uid:
             return self._without_disk(entry, old)
-        if not is_adapter(artifact):
+        if not view.is_adapter(artifact):
             return {**_without(entry, "lastError"), "state": "Pending"}
         if entry.get("digest") and not entry.get("nextRetryTime"):  # with a time: it is to be fetched again
             return self._staged(entry)
@@ -298,7 +285,7 @@ class _Pass:
 
     def _without_disk(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
         """While the disk is not known, what was said about an adapter on it stands: the servers still have it."""
-        if text(old, "stageKey") and text(old, "state"):
+        if view.text(old, "stageKey") and view.text(old, "state"):
             return dict(old)
         return {**_without(entry, "lastError"), "state": "Pending"}
 
@@ -306,7 +293,7 @@ class _Pass:
         if self._other_disk():
             where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
             return {"name": ref.name, **where, "state": "Pending", "lastError": NOT_FOUND}
-        if old.get("digest") and text(old, "state") in ON_DISK:  # its bytes are there and served: say both
+        if old.get("digest") and view.text(old, "state") in ON_DISK:  # its bytes are there and served: say both
             said = dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
             return as_served(said, old, self.seen.pods)
         if not old and self.seen.moving:  # the status was lost: servers on another disk may serve it, by its name
@@ -318,14 +305,14 @@ class _Pass:
 
     def _other_disk(self) -> bool:
         """Whether the base has another disk now than the one that the status speaks of."""
-        recorded = text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
+        recorded = view.text(self.seen.service, "status", "adapterDiskPersistentVolumeClaimUid")
         return bool(self.seen.claim_uid) and recorded is not None and recorded != self.seen.claim_uid
 
     def _facts(self, ref: AdapterRef, artifact: Json, old: Json) -> dict[str, Any]:
         """Return the entry's standing facts; what an earlier staging found out counts only under the same key."""
         seen = self.seen
-        path = adapter_path(artifact)
-        entry: dict[str, Any] = {"name": ref.name, "adapterPath": path, "modelId": model_id(artifact)}
+        path = view.adapter_path(artifact)
+        entry: dict[str, Any] = {"name": ref.name, "adapterPath": path, "modelId": view.model_id(artifact)}
         key = self._key(artifact, path, seen.claim_uid)
         if not seen.claim_uid:  # the disk is not known now: what is known of the last one stays
             return dict(old) | entry if old.get("stageKey") else entry
@@ -344,7 +331,7 @@ class _Pass:
         return {key: value for key, value in asked.items() if value}
 
     def _word(self, artifact: Json, name: str) -> str:
-        values = (annotation(self.seen.service, name), annotation(artifact, name))
+        values = (view.annotation(self.seen.service, name), view.annotation(artifact, name))
         return "/".join(value or "" for value in values) if any(values) else ""
 
     def _answer_asked(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
@@ -363,7 +350,7 @@ class _Pass:
         for job in seen.stage_jobs:
             if job.key == entry["stageKey"] and not job.terminating:
                 self._drop(job)
-        rank, limit = integer(entry, "rank"), seen.max_rank
+        rank, limit = view.integer(entry, "rank"), seen.max_rank
         if rank is not None and limit is not None and rank > limit:
             fix = _way_to_serve(rank, static=seen.mode == "static")
             message = f"the files have rank {rank}, the ceiling is {limit}: {fix}"
@@ -376,7 +363,7 @@ class _Pass:
             Present(seen.claim, seen.max_rank),
             now=seen.now,
             refresh=seen.settings.refresh_interval,
-            namespace=namespace_of(seen.service),
+            namespace=view.namespace_of(seen.service),
         )
         self.recheck = sooner(self.recheck, recheck)
         if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked anew: the words stay
@@ -414,7 +401,7 @@ class _Pass:
         for job in self.seen.stage_jobs:
             if job.key != entry["stageKey"] or job.terminating:
                 continue
-            if job.attempt <= (integer(entry, "attempts") or 0):
+            if job.attempt <= (view.integer(entry, "attempts") or 0):
                 self._drop(job)  # recorded before
             elif job.finished:
                 self._drop(job)
@@ -435,7 +422,7 @@ class _Pass:
         Of the artifact that had the name before, or of an adapter that is not declared any more and had the path. Such
         Jobs are deleted in this pass; the new one is made when they are gone.
         """
-        others = {label_value(ref.name) for ref in adapter_refs(self.seen.service)} - {label_value(entry["name"])}
+        others = {label_value(ref.name) for ref in view.adapter_refs(self.seen.service)} - {label_value(entry["name"])}
         return any(
             not job.finished and job.key != entry["stageKey"] and job.artifact not in others
             for job in self.seen.stage_jobs
@@ -469,9 +456,9 @@ class _Pass:
             return True
         if reason_of(entry) == HELD:
             return self._released(entry)
-        if integer(entry, "artifactGeneration") != generation_of(artifact):
+        if view.integer(entry, "artifactGeneration") != view.generation_of(artifact):
             return True
-        if (integer(entry, "stagedForMaxRank") or 0) < (self.seen.max_rank or 0):
+        if (view.integer(entry, "stagedForMaxRank") or 0) < (self.seen.max_rank or 0):
             return True
         due = parse_timestamp(entry.get("nextRetryTime"))
         if due is None or due <= self.seen.now:
@@ -494,16 +481,16 @@ class _Pass:
             adapter=artifact,
             path=entry["adapterPath"],
             key=entry["stageKey"],
-            attempt=(integer(entry, "attempts") or 0) + 1,
+            attempt=(view.integer(entry, "attempts") or 0) + 1,
             claim=seen.claim,
             base=seen.base,
             max_rank=seen.max_rank or 0,
             fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
             hold_changed=seen.mode == "dynamic" and not held and may_list(seen.pods, entry["adapterPath"]),
         )
-        config = seen.configs.get(text(artifact, "metadata", "name") or "", EMPTY)
+        config = seen.configs.get(view.text(artifact, "metadata", "name") or "", view.EMPTY)
         self.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
-        started = {"artifactGeneration": generation_of(artifact), "stagedForMaxRank": seen.max_rank}
+        started = {"artifactGeneration": view.generation_of(artifact), "stagedForMaxRank": seen.max_rank}
         if entry.get("state") == "Failed":  # stays so until the new attempt really runs
             self.restless = True
             return entry | started
@@ -550,7 +537,7 @@ class _Pass:
             entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
         elif not unchanged:
             entry["stagedAt"] = timestamp(finished_at)
-        if (integer(entry, "rank") or 0) <= (self.seen.max_rank or 0) and "loadedReplicas" not in entry:
+        if (view.integer(entry, "rank") or 0) <= (self.seen.max_rank or 0) and "loadedReplicas" not in entry:
             self.calm.add(entry["name"])
         staying = self._staying_pods()
         if self.seen.mode == "dynamic" or not staying or unchanged:
@@ -563,8 +550,8 @@ class _Pass:
     def _leaving(self, old: Json) -> dict[str, Any] | None:
         """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
         seen = self.seen
-        path = text(old, "adapterPath")
-        tried = old.get("digest") or integer(old, "attempts") or text(old, "state") in ON_DISK | {"Deleting"}
+        path = view.text(old, "adapterPath")
+        tried = old.get("digest") or view.integer(old, "attempts") or view.text(old, "state") in ON_DISK | {"Deleting"}
         if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
         entry = _without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
@@ -589,11 +576,11 @@ class _Pass:
     def _observe(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
         """Stamp the entry when its state changed, and tell of it; `lastObserved` moves with the state alone."""
         changed = entry["state"] != old.get("state")
-        since = None if changed else text(old, "lastObserved")
+        since = None if changed else view.text(old, "lastObserved")
         stamped = entry | {"lastObserved": since or timestamp(self.seen.now)}
         if changed and (old or entry["state"] != "Pending"):
             self.moved.append(
-                _Move(entry["name"], old.get("state") or "new", entry["state"], text(entry, "lastError") or "")
+                _Move(entry["name"], old.get("state") or "new", entry["state"], view.text(entry, "lastError") or "")
             )
         return {key: value for key, value in stamped.items() if value is not None}
 
@@ -636,7 +623,7 @@ _NOT_LOADED_YET = "in static mode the running pods load it only when they are re
 
 def _readable(entry: Json) -> Json:
     """Return a stored entry without what is not a word where words stand; one without a state is Pending."""
-    if all(isinstance(entry.get(key, ""), str) for key in _WORDS) and text(entry, "state"):
+    if all(isinstance(entry.get(key, ""), str) for key in _WORDS) and view.text(entry, "state"):
         return entry
     kept = {key: value for key, value in entry.items() if key not in _WORDS or isinstance(value, str)}
     return {"state": "Pending", **kept}
@@ -652,7 +639,7 @@ def found_undeclared(job: JobState) -> bool:
 
 def _on_present_disk(entry: Json) -> Json:
     """Return a stored entry as it is about the present disk: what is served from another has no digest here."""
-    if text(entry, "state") in ON_DISK and not entry.get("digest"):
+    if view.text(entry, "state") in ON_DISK and not entry.get("digest"):
         return _without(entry, "loadedReplicas") | {"state": "Pending"}
     return entry
 
@@ -665,7 +652,7 @@ def describe(entries: tuple[dict[str, Any], ...]) -> str:
     """Name each adapter that is not on the disk (or needs a word) and why, in declared order."""
     words = []
     for entry in entries:
-        error = text(entry, "lastError")
+        error = view.text(entry, "lastError")
         if entry["state"] in ON_DISK and not error:
             continue
         words.append(f"{entry['name']} is {entry['state']}" + (f": {error}" if error else ""))

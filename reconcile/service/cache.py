@@ -6,24 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE
 from api.names import LABEL_MODEL, LABEL_TEMPLATE
-from api.view import (
-    EMPTY,
-    Json,
-    cached_name,
-    caching_mode,
-    condition,
-    dig,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    source_uri,
-    terminating,
-    text,
-    uses_adapters,
-)
+from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft
 from reconcile.service.manifests import (
@@ -70,10 +56,10 @@ def _template_origin(facts: ServiceSeen) -> CacheOrigin | None:
     pipeline, kind = facts.pipeline, cache_kind("template")
     if not pipeline.sources:
         return None
-    if items(facts.new, "spec", "model", "custom", "modelSources"):
-        return CacheOrigin(kind, name_of(facts.new), "Namespace", pipeline.sources)
+    if view.items(facts.new, "spec", "model", "custom", "modelSources"):
+        return CacheOrigin(kind, view.name_of(facts.new), "Namespace", pipeline.sources)
     if isinstance(pipeline.template, Resolved):
-        own = items(pipeline.template.obj, "spec", "modelSources")
+        own = view.items(pipeline.template.obj, "spec", "modelSources")
         return CacheOrigin(kind, pipeline.template.name, pipeline.template.scope, () if own else pipeline.sources)
     if isinstance(pipeline.model, Resolved):
         return CacheOrigin(kind, pipeline.model.name, pipeline.model.scope, pipeline.sources)
@@ -83,7 +69,7 @@ def _template_origin(facts: ServiceSeen) -> CacheOrigin | None:
 def _overlay(facts: ServiceSeen) -> dict[str, Any] | None:
     """The service's own profile, where it overrides what must be cached."""
     profile = facts.pipeline.profile
-    if not isinstance(profile, Resolved) or not items(facts.new, "spec", "profileOverrides", "modelSources"):
+    if not isinstance(profile, Resolved) or not view.items(facts.new, "spec", "profileOverrides", "modelSources"):
         return None
     return render_overlay(facts.new, effective_profile(profile.obj, facts.new))
 
@@ -97,7 +83,7 @@ def cache_origin(facts: ServiceSeen) -> CacheOrigin | None:
         return None
     overlay = _overlay(facts)
     if overlay is not None:
-        return CacheOrigin(cache_kind("profile"), name_of(overlay), "Namespace")
+        return CacheOrigin(cache_kind("profile"), view.name_of(overlay), "Namespace")
     return CacheOrigin(cache_kind("profile"), profile.name, profile.scope)
 
 
@@ -123,7 +109,7 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
         draft.apply.append((AIM_PROFILE, overlay))
     cache = _choose(seen, draft, origin, allowed=allowed)
     bases = _bases(seen, cache)
-    failed = any(text(base, "status", "status") == "Failed" for base in bases)
+    failed = any(view.text(base, "status", "status") == "Failed" for base in bases)
     return CacheView(_condition(cache, bases, seen.facts.pipeline), cache, bases, failed=failed)
 
 
@@ -137,7 +123,7 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
         if isinstance(reference, Unknown):
             return Condition(READY, "False", "ReferenceUnreadable", f'"{reference.name}" could not be read')
     if pipeline.kind == "template" and pipeline.template is None and isinstance(pipeline.model, Resolved):
-        names = ", ".join(name_of(template) for template in pipeline.fitting)
+        names = ", ".join(view.name_of(template) for template in pipeline.fitting)
         if names:
             cure = "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name"
             message = f"several templates fit: {names}; {cure}"
@@ -156,7 +142,7 @@ def _lost(seen: Observed) -> Condition | None:
     pipeline = seen.facts.pipeline
     if pipeline.kind != "template":
         return None
-    made_from = mapping(seen.live, "metadata", "labels")
+    made_from = view.mapping(seen.live, "metadata", "labels")
     if pipeline.model is None and made_from.get(LABEL_MODEL):
         message = f'no AIMModel or AIMClusterModel has image "{pipeline.image}" any more'
         return Condition(READY, "False", "ReferenceNotFound", message)
@@ -171,13 +157,13 @@ def _choose(seen: Observed, draft: Draft, origin: CacheOrigin, *, allowed: bool)
 
     A user's spec is never written: where theirs lacks the disk, one of ours beside it asks for it.
     """
-    service, wants_disk = seen.service, uses_adapters(seen.service)
+    service, wants_disk = seen.service, view.uses_adapters(seen.service)
     name = cache_name(service, origin)
-    ours = next((cache for cache in seen.caches if name_of(cache) == name), None)
-    if terminating(ours):
+    ours = next((cache for cache in seen.caches if view.name_of(cache) == name), None)
+    if view.terminating(ours):
         return None
     if ours is not None:
-        if allowed and wants_disk and dig(ours, "spec", "requiresAdapterDisk") is not True:
+        if allowed and wants_disk and view.dig(ours, "spec", "requiresAdapterDisk") is not True:
             draft.apply.append((origin.kind, render_cache_with_disk(origin.kind, ours)))
         return ours
     of_a_template = isinstance(seen.facts.pipeline.template, Resolved)
@@ -194,19 +180,23 @@ def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool,
 
     A template's cache that names no sources (`of_a_template`) holds what the template, or else its model, says.
     """
-    if terminating(cache) or caching_mode(service) == "Dedicated" or text(cache, "spec", "mode") == "Dedicated":
+    if (
+        view.terminating(cache)
+        or view.caching_mode(service) == "Dedicated"
+        or view.text(cache, "spec", "mode") == "Dedicated"
+    ):
         return False
-    scope = text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope")
-    if cached_name(cache) != origin.name or scope not in (None, origin.scope):
+    scope = view.text(cache, "spec", "profileScope") or view.text(cache, "spec", "templateScope")
+    if view.cached_name(cache) != origin.name or scope not in (None, origin.scope):
         return False
-    own = _uris(items(cache, "spec", "modelSources"))
+    own = _uris(view.items(cache, "spec", "modelSources"))
     if own != _uris(origin.sources) and (own or not of_a_template):
         return False
-    return not wants_disk or dig(cache, "spec", "requiresAdapterDisk") is True
+    return not wants_disk or view.dig(cache, "spec", "requiresAdapterDisk") is True
 
 
 def _uris(sources: Sequence[Any]) -> set[str]:
-    return {uri for source in sources if (uri := text(source, "sourceUri"))}
+    return {uri for source in sources if (uri := view.text(source, "sourceUri"))}
 
 
 def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
@@ -215,33 +205,33 @@ def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
     if len(sources) == 1:
         return (seen.base,)
     held: dict[str, Json] = {}
-    for entry in mapping(cache, "status", "artifacts").values():
-        name = text(entry, "name")
-        artifact = seen.facts.world.get(AIM_ARTIFACT, namespace_of(seen.service), name) if name else None
-        if artifact is not None and not terminating(artifact):
-            held[source_uri(artifact)] = artifact
-    return tuple(held.get(text(source, "sourceUri") or "", EMPTY) for source in sources)
+    for entry in view.mapping(cache, "status", "artifacts").values():
+        name = view.text(entry, "name")
+        artifact = seen.facts.world.get(AIM_ARTIFACT, view.namespace_of(seen.service), name) if name else None
+        if artifact is not None and not view.terminating(artifact):
+            held[view.source_uri(artifact)] = artifact
+    return tuple(held.get(view.text(source, "sourceUri") or "", view.EMPTY) for source in sources)
 
 
 def _condition(cache: Json | None, bases: Sequence[Json], pipeline: Pipeline) -> Condition:
-    if bases and all(text(base, "status", "status") == "Ready" for base in bases):
+    if bases and all(view.text(base, "status", "status") == "Ready" for base in bases):
         return Condition(READY, "True", "AllCachesReady", NO_TEMPLATE if without_template(pipeline) else "")
-    waiting = [base for base in bases if base and text(base, "status", "status") != "Ready"]
+    waiting = [base for base in bases if base and view.text(base, "status", "status") != "Ready"]
     if waiting:
         return Condition(READY, "False", "CachesNotReady", "; ".join(_words(base) for base in waiting))
     if cache is None:
         return Condition(READY, "False", "CreatingCaches", "the cache is not created yet")
-    reported = condition(cache, "ArtifactsReady")
+    reported = view.condition(cache, "ArtifactsReady")
     if reported.get("status") == "True":  # its artifacts are not those of the present sources any more
-        return Condition(READY, "False", "CreatingCaches", f'cache "{name_of(cache)}" has not caught up yet')
-    reason, message = text(reported, "reason"), text(reported, "message")
+        return Condition(READY, "False", "CreatingCaches", f'cache "{view.name_of(cache)}" has not caught up yet')
+    reason, message = view.text(reported, "reason"), view.text(reported, "message")
     return Condition(READY, "False", reason or "CreatingCaches", message or "waiting for the cache")
 
 
 def _words(base: Json) -> str:
-    ready = condition(base, "Ready")
-    detail = ": ".join(word for word in (text(ready, "reason"), text(ready, "message")) if word)
-    words = f'base artifact "{name_of(base)}" is not ready' + (f": {detail}" if detail else "")
+    ready = view.condition(base, "Ready")
+    detail = ": ".join(word for word in (view.text(ready, "reason"), view.text(ready, "message")) if word)
+    words = f'base artifact "{view.name_of(base)}" is not ready' + (f": {detail}" if detail else "")
     problem = storage_problem(base)
     return f"{words}; {problem}" if problem else words
 
@@ -252,7 +242,7 @@ _STORAGE_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimT
 def storage_problem(base: Json) -> str:
     """What is wrong with the base's claims, for people who look only at the service."""
     for kind in ("CacheStorageReady", "AdapterDiskReady"):
-        entry = condition(base, kind)
+        entry = view.condition(base, kind)
         if entry.get("status") == "False" and entry.get("reason") in _STORAGE_TROUBLE:
-            return text(entry, "message") or ""
+            return view.text(entry, "message") or ""
     return ""

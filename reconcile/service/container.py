@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from api import view
 from api.accelerators import gpu_resource
 from api.quantity import parse_quantity
-from api.view import Json, items, mapping
+from api.view import Json
 from reconcile.service.plan import Plan
 from rules.engine_args import ENGINE_ARGS, parse_engine_args
 from rules.environment import ADAPTER_ENV_PREFIX
@@ -24,7 +25,7 @@ def environment(
     service: Json, plan: Plan, *, cache_root: str | None, adapters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return env, one entry per name: profile < override < service < ours."""
-    user = merge_env(plan.env, items(service, "spec", "env"))
+    user = merge_env(plan.env, view.items(service, "spec", "env"))
     if adapters:  # all of them are ours then, those that a mode does not set included
         user = {name: entry for name, entry in user.items() if not name.startswith(ADAPTER_ENV_PREFIX)}
     ours: dict[str, str | None] = {
@@ -99,9 +100,9 @@ def resources(service: Json, plan: Plan) -> dict[str, Any]:
     units = max(1, plan.gpus)
     requests: dict[str, Any] = {"cpu": str(4 * units), "memory": f"{32 * units}Gi"}
     limits: dict[str, Any] = {"cpu": str(4 * units), "memory": f"{48 * units}Gi"}
-    for given in (plan.resources, mapping(service, "spec", "resources")):
-        requests |= {key: value for key, value in mapping(given, "requests").items() if value is not None}
-        limits |= {key: value for key, value in mapping(given, "limits").items() if value is not None}
+    for given in (plan.resources, view.mapping(service, "spec", "resources")):
+        requests |= {key: value for key, value in view.mapping(given, "requests").items() if value is not None}
+        limits |= {key: value for key, value in view.mapping(given, "limits").items() if value is not None}
     if plan.gpus:
         gpu = plan.gpu_resource or gpu_resource(plan.accelerator_vendor)
         requests[gpu] = limits[gpu] = str(plan.gpus)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from api import view
 from api.accelerators import node_matches, node_selector_terms
 from api.kinds import (
     AIM_ARTIFACT,
@@ -25,26 +26,20 @@ from api.names import (
     ROLE_SUBTREE_SYNC,
     inference_service_name,
 )
-from api.view import (
-    Json,
-    cached_name,
-    cached_scope,
-    dig,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    paused,
-    terminating,
-    text,
-    uid_of,
-    uses_adapters,
-)
-from reconcile.cache import Key
+from api.view import Json
+from kube.cache import Key
+from kube.engine import Watch, keys_of_both
+from kube.poll import Poller, Question
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
 from reconcile.decision import Decision, EventNote
-from reconcile.engine import Watch, keys_of_both
-from reconcile.informers import (
+from reconcile.objects import parse_timestamp
+from reconcile.service.cache import cache_origin
+from reconcile.service.decide import OF_THE_SERVER, Observed, decide
+from reconcile.service.live import PORT, mounted_by, server_started
+from reconcile.service.loading import ServerPod
+from reconcile.service.plan import Plan, make_plan
+from reconcile.shell import Again, ApplyRefusedError
+from reconcile.world import (
     CONFIG_KINDS,
     LABEL_ISVC,
     MODEL_KINDS,
@@ -55,14 +50,6 @@ from reconcile.informers import (
     templates_of,
     word,
 )
-from reconcile.objects import parse_timestamp
-from reconcile.poll import Poller, Question
-from reconcile.service.cache import cache_origin
-from reconcile.service.decide import OF_THE_SERVER, Observed, decide
-from reconcile.service.live import PORT, mounted_by, server_started
-from reconcile.service.loading import ServerPod
-from reconcile.service.plan import Plan, make_plan
-from reconcile.shell import Again, ApplyRefusedError
 from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_seen
 
@@ -106,7 +93,7 @@ class ServiceController:
 
     def _by_inference_service(self, isvc: Json) -> Keys:
         """The service that owns it, and the one that waits until its name is free."""
-        waiting = self._taken.get((namespace_of(isvc), name_of(isvc)))
+        waiting = self._taken.get((view.namespace_of(isvc), view.name_of(isvc)))
         return [*owner_key(AIM_SERVICE)(isvc), *((waiting,) if waiting is not None else ())]
 
     def _by_profile(self, profile: Json) -> Keys:
@@ -116,16 +103,19 @@ class ServiceController:
     def _by_config(self, config: Json) -> Keys:
         """Services that use the RuntimeConfig, and those that declare an adapter which names it for its Jobs."""
         found = list(self._by_name("runtime-config")(config))
-        namespace, name = namespace_of(config), name_of(config)
+        namespace, name = view.namespace_of(config), view.name_of(config)
         index, wanted = ("runtime-config", f"{namespace}/{name}") if namespace else ("any-runtime-config", name)
         for artifact in self._tools.informers[AIM_ARTIFACT].by_index(index, wanted):
-            if text(artifact, "spec", "runtimeConfigName"):
-                found += keys(self._services("adapter", word(artifact, name_of(artifact))))
+            if view.text(artifact, "spec", "runtimeConfigName"):
+                found += keys(self._services("adapter", word(artifact, view.name_of(artifact))))
         return dict.fromkeys(found)
 
     def _by_model(self, model: Json) -> Keys:
         """Services that name the model, its image, or only a template of it."""
-        found = [*self._by_name("model")(model), *keys(self._services("image", text(model, "spec", "image") or ""))]
+        found = [
+            *self._by_name("model")(model),
+            *keys(self._services("image", view.text(model, "spec", "image") or "")),
+        ]
         for template in templates_of(self._tools.informers, model):
             found += self._by_name("template")(template)
         return dict.fromkeys(found)
@@ -133,16 +123,19 @@ class ServiceController:
     def _by_template(self, template: Json) -> Keys:
         """Services that name the template, and those that choose among the templates of its model."""
         found = list(self._by_name("template")(template))
-        namespace, name = namespace_of(template), text(template, "spec", "modelName")
+        namespace, name = view.namespace_of(template), view.text(template, "spec", "modelName")
         if name is None:
             return found
         found += keys(
             self._services("model", f"{namespace}/{name}") if namespace else self._services("any-model", name)
         )
         models = [
-            model for kind in MODEL_KINDS for model in self._tools.informers[kind].items() if name_of(model) == name
+            model
+            for kind in MODEL_KINDS
+            for model in self._tools.informers[kind].items()
+            if view.name_of(model) == name
         ]
-        for image in sorted({image for model in models if (image := text(model, "spec", "image"))}):
+        for image in sorted({image for model in models if (image := view.text(model, "spec", "image"))}):
             found += keys(self._services("image", image))
         return dict.fromkeys(found)
 
@@ -150,9 +143,9 @@ class ServiceController:
         """Services that name an object of this kind: of its namespace, or of all for a cluster kind."""
 
         def concerned(obj: Json) -> Keys:
-            if namespace_of(obj):
-                return keys(self._services(index, word(obj, name_of(obj))))
-            return keys(self._services(f"any-{index}", name_of(obj)))
+            if view.namespace_of(obj):
+                return keys(self._services(index, word(obj, view.name_of(obj))))
+            return keys(self._services(f"any-{index}", view.name_of(obj)))
 
         return concerned
 
@@ -161,32 +154,32 @@ class ServiceController:
 
     def _by_artifact(self, artifact: Json) -> Keys:
         """Services that declare the adapter, and services whose base it is."""
-        own = word(artifact, name_of(artifact))
-        base = self._tools.world.services_by_base(namespace_of(artifact), name_of(artifact))
+        own = word(artifact, view.name_of(artifact))
+        base = self._tools.world.services_by_base(view.namespace_of(artifact), view.name_of(artifact))
         return keys([*self._services("adapter", own), *base])
 
     def _by_claim(self, claim: Json) -> Keys:
         base = owner_name(claim, AIM_ARTIFACT)
-        return keys(self._tools.world.services_by_base(namespace_of(claim), base)) if base else []
+        return keys(self._tools.world.services_by_base(view.namespace_of(claim), base)) if base else []
 
     def _by_cache(self, cache: Json) -> Keys:
         """Services that use the cache, and those of its profile or template that may use it now."""
-        origin = cached_name(cache)
-        found = self._services("cache", word(cache, name_of(cache)))
+        origin = view.cached_name(cache)
+        found = self._services("cache", word(cache, view.name_of(cache)))
         for index in ("profile", "template", "model"):
             found += self._services(index, word(cache, origin))
-        overlay = self._tools.find(AIM_PROFILE, namespace_of(cache), origin)
+        overlay = self._tools.find(AIM_PROFILE, view.namespace_of(cache), origin)
         return [*keys(found), *(owner_key(AIM_SERVICE)(overlay) if overlay is not None else ())]
 
     def _by_predictor(self, obj: Json) -> Keys:
-        isvc = self._tools.find(INFERENCE_SERVICE, namespace_of(obj), isvc_of(obj))
+        isvc = self._tools.find(INFERENCE_SERVICE, view.namespace_of(obj), isvc_of(obj))
         return owner_key(AIM_SERVICE)(isvc) if isvc is not None else []
 
     async def reconcile(self, key: Key) -> timedelta | None:
         """Make one pass over a service."""
         tools = self._tools
         service = tools.find(AIM_SERVICE, *key)
-        if service is None or terminating(service) or paused(service):
+        if service is None or view.terminating(service) or view.paused(service):
             tools.progress.want(key, {})
             self._servers.want(key, {})
             self._refusals.pop(key, None)
@@ -235,7 +228,7 @@ class ServiceController:
 
         Raises: the error where it may pass and is no news, for the work queue's backoff; not if it is being `told`.
         """
-        said = (uid_of(service), error.message)
+        said = (view.uid_of(service), error.message)
         if self._refusals.get(key) == said:
             if not (error.lasting or told):
                 raise error
@@ -248,13 +241,13 @@ class ServiceController:
 
     def _observe(self, key: Key, service: Json) -> Observed:
         tools = self._tools
-        namespace = namespace_of(service)
+        namespace = view.namespace_of(service)
         facts = see_service(service, tools.world)
         plan = make_plan(facts.pipeline, service)
-        isvc = tools.find(INFERENCE_SERVICE, namespace, inference_service_name(name_of(service), namespace))
+        isvc = tools.find(INFERENCE_SERVICE, namespace, inference_service_name(view.name_of(service), namespace))
         if isvc is None:  # another operator may have called it differently
-            isvc = min(tools.owned(INFERENCE_SERVICE, service), key=name_of, default=None)
-        name = name_of(isvc)
+            isvc = min(tools.owned(INFERENCE_SERVICE, service), key=view.name_of, default=None)
+        name = view.name_of(isvc)
         deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if isvc is not None else None)
         pods = self._predictor_pods(namespace, name) if isvc is not None else ()
         stage_jobs = tools.jobs(service, ROLE_STAGING)
@@ -276,9 +269,9 @@ class ServiceController:
             pods=self._ask_servers(key, service, pods),
             config_maps=tuple(tools.owned(CONFIG_MAP, service)),
             pool_nodes=self._pool_nodes(plan),
-            refusal=refusal[1] if refusal[0] == uid_of(service) else "",
+            refusal=refusal[1] if refusal[0] == view.uid_of(service) else "",
         )
-        if seen.wiring is None or seen.wiring.claim == name_of(seen.disk_claim):
+        if seen.wiring is None or seen.wiring.claim == view.name_of(seen.disk_claim):
             return seen
         return replace(seen, kept_claim=tools.find(PERSISTENT_VOLUME_CLAIM, namespace, seen.wiring.claim))
 
@@ -288,43 +281,43 @@ class ServiceController:
         if origin is None:
             return ()
         found = self._tools.informers[origin.kind].by_index("origin", word(facts.new, origin.name))
-        return tuple(cache for cache in found if cached_scope(cache) == origin.scope)
+        return tuple(cache for cache in found if view.cached_scope(cache) == origin.scope)
 
     def _disk_claim(self, facts: ServiceSeen) -> Json | None:
         if not facts.base.known:
             return None
-        name = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim")
-        return self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace_of(facts.new), name)
+        name = view.text(facts.base.artifact, "status", "adapterPersistentVolumeClaim")
+        return self._tools.find(PERSISTENT_VOLUME_CLAIM, view.namespace_of(facts.new), name)
 
     def _predictor_pods(self, namespace: str, isvc: str | None) -> tuple[Json, ...]:
         pods = self._tools.informers[POD].by_index("isvc", f"{namespace}/{isvc}")
-        return tuple(pod for pod in pods if text(pod, "metadata", "labels", LABEL_ISVC) == isvc)
+        return tuple(pod for pod in pods if view.text(pod, "metadata", "labels", LABEL_ISVC) == isvc)
 
     def _ask_servers(self, key: Key, service: Json, pods: Sequence[Json]) -> tuple[ServerPod, ...]:
         """Return the ready pods with what their servers list; ask them from now on, more often while news is due."""
-        ready = [(pod, since) for pod in pods if (since := _ready_since(pod)) and not terminating(pod)]
-        expected = uses_adapters(service) or bool(items(service, "status", "adapters"))
+        ready = [(pod, since) for pod in pods if (since := _ready_since(pod)) and not view.terminating(pod)]
+        expected = view.uses_adapters(service) or bool(view.items(service, "status", "adapters"))
         interval = self._interval(service)
         questions = {
-            uid_of(pod): Question(f"http://{url_host(address)}:{PORT}/v1/models", interval)
+            view.uid_of(pod): Question(f"http://{url_host(address)}:{PORT}/v1/models", interval)
             for pod, _ in ready
-            if expected and (address := text(pod, "status", "podIP"))
+            if expected and (address := view.text(pod, "status", "podIP"))
         }
         self._servers.want(key, questions)
         return tuple(
             ServerPod(
-                name_of(pod),
+                view.name_of(pod),
                 parse_timestamp(since),
-                self._servers.answer(uid_of(pod)),
+                self._servers.answer(view.uid_of(pod)),
                 *mounted_by(pod),
                 server_started(pod),
-                self._servers.mute(uid_of(pod)),
+                self._servers.mute(view.uid_of(pod)),
             )
             for pod, since in ready
         )
 
     def _interval(self, service: Json) -> float:
-        states = {text(entry, "state") for entry in items(service, "status", "adapters")}
+        states = {view.text(entry, "state") for entry in view.items(service, "status", "adapters")}
         if states <= _SETTLED:
             return _CALM_INTERVAL
         return max(1.0, min(_CALM_INTERVAL, self._tools.settings.refresh_interval.total_seconds() / 5))
@@ -337,12 +330,12 @@ class ServiceController:
         if plan is None or plan.accelerator_model is None or not plan.gpus:
             return None
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
-        return int(any(node_matches(mapping(node, "metadata", "labels"), terms) for node in nodes.items()))
+        return int(any(node_matches(view.mapping(node, "metadata", "labels"), terms) for node in nodes.items()))
 
 
 def _ready_since(pod: Json) -> str | None:
     """When the pod became ready, None while it is not."""
-    for condition in items(pod, "status", "conditions"):
-        if dig(condition, "type") == "Ready" and dig(condition, "status") == "True":
-            return text(condition, "lastTransitionTime") or text(pod, "metadata", "creationTimestamp")
+    for condition in view.items(pod, "status", "conditions"):
+        if view.dig(condition, "type") == "Ready" and view.dig(condition, "status") == "True":
+            return view.text(condition, "lastTransitionTime") or view.text(pod, "metadata", "creationTimestamp")
     return None

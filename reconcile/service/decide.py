@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from api import view
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
-from api.view import Json, adapter_refs, items, mapping, namespace_of, paused, terminating, text
+from api.view import Json
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
 from reconcile.service import adapters as adapter_life
@@ -41,7 +42,7 @@ OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
 
 def decide(seen: Observed) -> Decision:
     """Return everything that this service needs now."""
-    if paused(seen.service) or terminating(seen.service):
+    if view.paused(seen.service) or view.terminating(seen.service):
         return leave_alone(seen.service)
     draft = Draft()
     valid = config_valid(seen)
@@ -81,7 +82,11 @@ def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersD
 
 
 def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
-    if not adapter_refs(seen.service) and not items(seen.service, "status", "adapters") and not seen.stage_jobs:
+    if (
+        not view.adapter_refs(seen.service)
+        and not view.items(seen.service, "status", "adapters")
+        and not seen.stage_jobs
+    ):
         return AdaptersDecision(at_rest=True)
     configs, wiring = _job_configs(seen), seen.wiring
     decided = decide_adapters(
@@ -132,8 +137,8 @@ def _job_configs(seen: Observed) -> _JobConfigs:
         if artifact is None or isinstance(artifact, Unreadable):
             continue
         service_config = seen.facts.config
-        own_name = text(artifact, "spec", "runtimeConfigName")
-        own = resolve_runtime_config(seen.facts.world, namespace_of(seen.service), own_name) if own_name else None
+        own_name = view.text(artifact, "spec", "runtimeConfigName")
+        own = resolve_runtime_config(seen.facts.world, view.namespace_of(seen.service), own_name) if own_name else None
         problem = _config_problem(service_config) or (_config_problem(own, required=True) if own else "")
         if problem:
             configs.problems[name] = problem
@@ -153,9 +158,9 @@ def _config_problem(config: MergedRuntimeConfig, *, required: bool = False) -> s
 
 def _laid_over(under: Json, over: Json) -> Json:
     merged = dict(under)
-    merged["env"] = list(merge_env(items(under, "env"), items(over, "env")).values())
-    if s3 := mapping(over, "artifact", "s3"):
-        merged["artifact"] = dict(mapping(under, "artifact")) | {"s3": s3}
-    if secrets := items(over, "imagePullSecrets"):
+    merged["env"] = list(merge_env(view.items(under, "env"), view.items(over, "env")).values())
+    if s3 := view.mapping(over, "artifact", "s3"):
+        merged["artifact"] = dict(view.mapping(under, "artifact")) | {"s3": s3}
+    if secrets := view.items(over, "imagePullSecrets"):
         merged["imagePullSecrets"] = list(secrets)
     return merged

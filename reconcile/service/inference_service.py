@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api import view
 from api.accelerators import gpu_resource, node_selector_terms
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.names import (
@@ -19,17 +20,7 @@ from api.names import (
     LABEL_MANAGED_BY,
     LABEL_SERVICE,
 )
-from api.view import (
-    Json,
-    cache_directory,
-    integer,
-    items,
-    mapping,
-    name_of,
-    namespace_of,
-    text,
-    uid_of,
-)
+from api.view import Json
 from reconcile.objects import label_value, owner_reference, propagated_labels
 from reconcile.service.container import environment, resources
 from reconcile.service.live import (
@@ -57,8 +48,8 @@ def cache_mounts(plan: Plan, bases: Sequence[Json]) -> tuple[CacheMount, ...]:
     """Return where the base models are mounted; bases without a claim are left out."""
     mounts = []
     for index, base in enumerate(bases):
-        if claim := text(base, "status", "persistentVolumeClaim"):
-            directory = cache_directory(base)
+        if claim := view.text(base, "status", "persistentVolumeClaim"):
+            directory = view.cache_directory(base)
             served = plan.model_id if index == 0 and plan.model_id else directory
             mounts.append(CacheMount(claim, directory, f"{CACHE_ROOT}/{served}"))
     return tuple(mounts)
@@ -79,9 +70,9 @@ class Replicas:
 
 def replicas_of(service: Json) -> Replicas:
     """Return the replica bounds (contract, section 7): both absent or equal → fixed; the absent bound defaults."""
-    low, high = integer(service, "spec", "minReplicas"), integer(service, "spec", "maxReplicas")
+    low, high = view.integer(service, "spec", "minReplicas"), view.integer(service, "spec", "maxReplicas")
     if (low is None and high is None) or (low is not None and low == high):
-        fixed = integer(service, "spec", "replicas")
+        fixed = view.integer(service, "spec", "replicas")
         fixed = 1 if fixed is None else fixed
         return Replicas(fixed, fixed) if low is None else Replicas(low, low)
     minimum = low if low is not None else 1
@@ -106,7 +97,7 @@ def render_inference_service(
         "kind": INFERENCE_SERVICE.kind,
         "metadata": {
             "name": name,
-            "namespace": namespace_of(service),
+            "namespace": view.namespace_of(service),
             "labels": _kept_labels(service, live) or _labels(service, plan, config),
             "annotations": _annotations(service, plan, settings, live) | {ANNOTATION_AUTOSCALER: replicas.autoscaler},
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
@@ -120,12 +111,12 @@ def _kept_labels(service: Json, live: Json | None) -> dict[str, str]:
 
     Only those by which it and its pods are seen are put back where somebody took them off.
     """
-    kept = mapping(live, "metadata", "labels")
+    kept = view.mapping(live, "metadata", "labels")
     return {**_found_by(service), **kept} if kept else {}
 
 
 def _found_by(service: Json) -> dict[str, str]:
-    return {LABEL_MANAGED_BY: FIELD_OWNER, LABEL_SERVICE: label_value(name_of(service))}
+    return {LABEL_MANAGED_BY: FIELD_OWNER, LABEL_SERVICE: label_value(view.name_of(service))}
 
 
 def _labels(service: Json, plan: Plan, config: Json) -> dict[str, str]:
@@ -149,12 +140,12 @@ def _annotations(service: Json, plan: Plan, settings: ReconcileSettings, live: J
     """Return the annotations: those of the creation for ever; a deployment mode that somebody took away comes back."""
     mode = {ANNOTATION_DEPLOYMENT_MODE: settings.deployment_mode}
     if live is not None:
-        kept = mapping(live, "metadata", "annotations")
+        kept = view.mapping(live, "metadata", "annotations")
         return mode | {
             key: value for key, value in kept.items() if key in _ANNOTATIONS_OF_OURS or key.startswith(_CLUSTER_AUTH)
         }
     words = {ANNOTATION_MODEL_ID: plan.model_id, ANNOTATION_RUNTIME_PROFILE: plan.runtime_profile}
-    own = mapping(service, "metadata", "annotations")
+    own = view.mapping(service, "metadata", "annotations")
     return (
         mode
         | {key: value for key, value in words.items() if value}
@@ -210,18 +201,18 @@ def _predictor(
     optional = {
         "affinity": node_affinity(plan),
         "imagePullSecrets": _pull_secrets(
-            items(service, "spec", "imagePullSecrets"), plan.pull_secrets, items(config, "imagePullSecrets")
+            view.items(service, "spec", "imagePullSecrets"), plan.pull_secrets, view.items(config, "imagePullSecrets")
         ),
-        "serviceAccountName": text(service, "spec", "serviceAccountName")
+        "serviceAccountName": view.text(service, "spec", "serviceAccountName")
         or plan.service_account
-        or text(config, "serviceAccountName"),
-        "priorityClassName": text(service, "spec", "priorityClassName"),
+        or view.text(config, "serviceAccountName"),
+        "priorityClassName": view.text(service, "spec", "priorityClassName"),
     }
     return predictor | {key: value for key, value in optional.items() if value}
 
 
 def _pull_secrets(*lists: Sequence[Any]) -> list[dict[str, Any]]:
-    names = dict.fromkeys(name for entries in lists for entry in entries if (name := text(entry, "name")))
+    names = dict.fromkeys(name for entries in lists for entry in entries if (name := view.text(entry, "name")))
     return [{"name": name} for name in names]
 
 
@@ -269,7 +260,7 @@ def _volumes(
     if wiring is not None:
         volumes.append(_claim_volume(ADAPTER_VOLUME, wiring.claim))
         mounts.append(
-            {"name": ADAPTER_VOLUME, "mountPath": ADAPTERS_MOUNT, "subPath": uid_of(service), "readOnly": True}
+            {"name": ADAPTER_VOLUME, "mountPath": ADAPTERS_MOUNT, "subPath": view.uid_of(service), "readOnly": True}
         )
     config_map = render_profile_config_map(service, plan)
     if config_map is not None and plan.profile_file is not None:

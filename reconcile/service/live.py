@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api import view
 from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
-from api.view import AdapterMode, Json, dig, items, mapping, text
+from api.view import AdapterMode, Json
 from reconcile.objects import covers, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
 
@@ -57,8 +58,12 @@ def live_cache_mounts(isvc: Json | None) -> tuple[CacheMount, ...]:
     """Read the base models' mounts of a live InferenceService."""
     claims = _claims(isvc)
     mounts = []
-    for mount in items(_container(isvc), "volumeMounts"):
-        name, directory, path = text(mount, "name") or "", text(mount, "subPath"), text(mount, "mountPath")
+    for mount in view.items(_container(isvc), "volumeMounts"):
+        name, directory, path = (
+            view.text(mount, "name") or "",
+            view.text(mount, "subPath"),
+            view.text(mount, "mountPath"),
+        )
         if name.startswith(CACHE_VOLUME) and name in claims and directory and path:
             mounts.append(CacheMount(claims[name], directory, path))
     return tuple(mounts)
@@ -67,7 +72,7 @@ def live_cache_mounts(isvc: Json | None) -> tuple[CacheMount, ...]:
 def live_wiring(isvc: Json | None) -> AdapterWiring | None:
     """Read the adapter part of a live InferenceService, or None when it has none."""
     claim = _claims(isvc).get(ADAPTER_VOLUME)
-    env = {dig(entry, "name"): text(entry, "value") for entry in items(_container(isvc), "env")}
+    env = {view.dig(entry, "name"): view.text(entry, "value") for entry in view.items(_container(isvc), "env")}
     rank = whole_number(env.get(_MAX_RANK))
     if claim is None or rank is None:
         return None
@@ -79,51 +84,51 @@ def mounted_by(pod: Json) -> tuple[str | None, int | None]:
     """Return the adapter disk's claim that a predictor pod mounts ("" for none) and its ceiling; None: not known."""
     if "spec" not in pod:
         return None, None
-    claim = next((text(v, "persistentVolumeClaim", "claimName") for v in _adapter_volumes(pod)), "")
-    env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))
-    rank = next((text(entry, "value") for entry in env if dig(entry, "name") == _MAX_RANK), None)
+    claim = next((view.text(v, "persistentVolumeClaim", "claimName") for v in _adapter_volumes(pod)), "")
+    env = (entry for container in view.items(pod, "spec", "containers") for entry in view.items(container, "env"))
+    rank = next((view.text(entry, "value") for entry in env if view.dig(entry, "name") == _MAX_RANK), None)
     return claim, whole_number(rank)
 
 
 def server_started(pod: Json) -> datetime | None:
     """When the model server of a predictor pod was started, None where nobody says."""
-    for status in items(pod, "status", "containerStatuses"):
-        if dig(status, "name") == CONTAINER:
-            return parse_timestamp(text(status, "state", "running", "startedAt"))
+    for status in view.items(pod, "status", "containerStatuses"):
+        if view.dig(status, "name") == CONTAINER:
+            return parse_timestamp(view.text(status, "state", "running", "startedAt"))
     return None
 
 
 def adapter_part(pod: Json) -> dict[str, Any]:
     """Return of a pod's spec what `mounted_by` reads."""
-    env = (entry for container in items(pod, "spec", "containers") for entry in items(container, "env"))
-    rank = [entry for entry in env if dig(entry, "name") == _MAX_RANK]
+    env = (entry for container in view.items(pod, "spec", "containers") for entry in view.items(container, "env"))
+    rank = [entry for entry in env if view.dig(entry, "name") == _MAX_RANK]
     return {"volumes": _adapter_volumes(pod), "containers": [{"env": rank}] if rank else []}
 
 
 def _adapter_volumes(pod: Json) -> list[Any]:
-    return [volume for volume in items(pod, "spec", "volumes") if dig(volume, "name") == ADAPTER_VOLUME]
+    return [volume for volume in view.items(pod, "spec", "volumes") if view.dig(volume, "name") == ADAPTER_VOLUME]
 
 
 def live_config_map(isvc: Json | None) -> str | None:
     """Name of the ConfigMap with the runtime profile that a live InferenceService mounts."""
-    for volume in items(isvc, "spec", "predictor", "volumes"):
-        if dig(volume, "name") == PROFILE_VOLUME:
-            return text(volume, "configMap", "name")
+    for volume in view.items(isvc, "spec", "predictor", "volumes"):
+        if view.dig(volume, "name") == PROFILE_VOLUME:
+            return view.text(volume, "configMap", "name")
     return None
 
 
 def _claims(isvc: Json | None) -> dict[str, str]:
     return {
         name: claim
-        for volume in items(isvc, "spec", "predictor", "volumes")
-        if (name := text(volume, "name")) and (claim := text(volume, "persistentVolumeClaim", "claimName"))
+        for volume in view.items(isvc, "spec", "predictor", "volumes")
+        if (name := view.text(volume, "name")) and (claim := view.text(volume, "persistentVolumeClaim", "claimName"))
     }
 
 
 def _container(isvc: Json | None) -> Json:
-    for container in items(isvc, "spec", "predictor", "containers"):
-        if dig(container, "name") == CONTAINER:
-            return mapping(container)
+    for container in view.items(isvc, "spec", "predictor", "containers"):
+        if view.dig(container, "name") == CONTAINER:
+            return view.mapping(container)
     return {}
 
 
@@ -140,7 +145,7 @@ def roll_causes(live: Json | None, desired: Json) -> tuple[str, ...]:
     """
     if live is None:
         return ()
-    have, want = mapping(live, "spec", "predictor"), mapping(desired, "spec", "predictor")
+    have, want = view.mapping(live, "spec", "predictor"), view.mapping(desired, "spec", "predictor")
     causes = [
         *(f"metadata.{part}" for part in ("labels", "annotations") if not _same(live, desired, "metadata", part)),
         *_differences(have, want, _NOT_IN_THE_TEMPLATE),
@@ -152,7 +157,7 @@ def roll_causes(live: Json | None, desired: Json) -> tuple[str, ...]:
 
 
 def _same(left: Json, right: Json, *path: str) -> bool:
-    have, want = dig(left, *path), dig(right, *path)
+    have, want = view.dig(left, *path), view.dig(right, *path)
     if want is None:
         return not have
     return covers(have, want)
@@ -167,11 +172,13 @@ _SOMETIMES_OURS = frozenset({"affinity", "tolerations", "imagePullSecrets", "ser
 
 
 def _env_causes(old: Json, new: Json) -> list[str]:
-    before = {name: entry for entry in items(old, "env") if (name := text(entry, "name"))}
-    after = {name: entry for entry in items(new, "env") if (name := text(entry, "name"))}
+    before = {name: entry for entry in view.items(old, "env") if (name := view.text(entry, "name"))}
+    after = {name: entry for entry in view.items(new, "env") if (name := view.text(entry, "name"))}
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     words = [
-        f"{name} {text(before.get(name), 'value')} → {text(after.get(name), 'value')}" if name == _MAX_RANK else name
+        f"{name} {view.text(before.get(name), 'value')} → {view.text(after.get(name), 'value')}"
+        if name == _MAX_RANK
+        else name
         for name in changed
     ]
     if not changed and list(before) != list(after):
@@ -181,14 +188,14 @@ def _env_causes(old: Json, new: Json) -> list[str]:
 
 def deployment_follows(deployment: Json | None, isvc: Json | None) -> bool:
     """Whether a Deployment's pods are already those of its InferenceService: KServe follows with a little delay."""
-    template = mapping(deployment, "spec", "template", "spec")
-    there = next((entry for entry in items(template, "containers") if dig(entry, "name") == CONTAINER), None)
+    template = view.mapping(deployment, "spec", "template", "spec")
+    there = next((entry for entry in view.items(template, "containers") if view.dig(entry, "name") == CONTAINER), None)
     if there is None:
         return True  # nothing to compare with
     wanted = _container(isvc)
-    env = {text(entry, "name"): entry for entry in items(there, "env")}
+    env = {view.text(entry, "name"): entry for entry in view.items(there, "env")}
     return (
-        dig(there, "image") == dig(wanted, "image")
-        and all(covers(env.get(text(entry, "name")), entry) for entry in items(wanted, "env"))
-        and covers(items(template, "volumes"), items(isvc, "spec", "predictor", "volumes"))
+        view.dig(there, "image") == view.dig(wanted, "image")
+        and all(covers(env.get(view.text(entry, "name")), entry) for entry in view.items(wanted, "env"))
+        and covers(view.items(template, "volumes"), view.items(isvc, "spec", "predictor", "volumes"))
     )

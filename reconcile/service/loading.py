@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from api.view import Json, text
+from api import view
+from api.view import Json
 from reconcile.objects import parse_timestamp
 
 ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
@@ -84,7 +85,7 @@ def judge_loading(
     if not pods:
         return _without_replicas(entry) | {"state": "Downloaded"}, None
     if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
-        entry = entry | {"state": entry["state"] if text(entry, "state") in ON_DISK else "Downloaded"}
+        entry = entry | {"state": entry["state"] if view.text(entry, "state") in ON_DISK else "Downloaded"}
         return entry | _unheard(entry, pods, namespace), None
     listing = _listing(pods, path)
     entry = entry | {"loadedReplicas": listing}
@@ -121,7 +122,7 @@ def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) ->
         return entry
     if any(pod.listed is None for pod in pods):
         said = {key: before[key] for key in ("state", "loadedReplicas") if key in before}
-        return entry | said if text(before, "state") in ON_DISK else entry
+        return entry | said if view.text(before, "state") in ON_DISK else entry
     listing = _listing(pods, entry["adapterPath"])
     if listing:
         return entry | {"state": "Loaded" if listing == len(pods) else "Downloaded", "loadedReplicas": listing}
@@ -153,9 +154,11 @@ def _refusing_pod(
 ) -> tuple[str | None, timedelta | None]:
     """Return the first pod that had its time since it was ready and the adapter was there, and when the next has."""
     staged = now
-    if text(entry, "state") in ON_DISK:
+    if view.text(entry, "state") in ON_DISK:
         staged = parse_timestamp(entry.get("lastObserved")) or now
-    if text(entry, "state") == "LoadRejected":  # some pod had all its time: since the adapter was there, all had it
+    if (
+        view.text(entry, "state") == "LoadRejected"
+    ):  # some pod had all its time: since the adapter was there, all had it
         staged -= patience
     waits: list[timedelta] = []
     for pod in sorted(pods, key=lambda pod: pod.name):

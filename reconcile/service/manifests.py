@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api import view
 from api.jobs import BASE_MOUNT, DISK_MOUNT, StageSpec, SyncSpec
 from api.kinds import AIM_PROFILE, AIM_PROFILE_CACHE, AIM_SERVICE, AIM_TEMPLATE_CACHE, Kind
 from api.names import (
@@ -19,23 +20,7 @@ from api.names import (
     derive_name,
     short_hash,
 )
-from api.view import (
-    EMPTY,
-    Json,
-    cache_directory,
-    caching_mode,
-    declared_rank,
-    generation_of,
-    items,
-    mapping,
-    model_id,
-    name_of,
-    namespace_of,
-    source_uri,
-    strings,
-    text,
-    uid_of,
-)
+from api.view import Json
 from reconcile.jobs import ClaimMount, Credentials, JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
 from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME
@@ -65,20 +50,20 @@ def cache_kind(pipeline: str) -> Kind:
 
 def cache_name(service: Json, origin: CacheOrigin) -> str:
     """Name of the cache that we make: one for each origin (with its written sources), a dedicated one per service."""
-    uris = tuple(uri for source in origin.sources if (uri := text(source, "sourceUri")))
-    dedicated = (uid_of(service),) if caching_mode(service) == "Dedicated" else ()
+    uris = tuple(uri for source in origin.sources if (uri := view.text(source, "sourceUri")))
+    dedicated = (view.uid_of(service),) if view.caching_mode(service) == "Dedicated" else ()
     return derive_name(origin.name, origin.scope.lower(), "cache", *uris, *dedicated, limit=50)
 
 
 def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> dict[str, Any]:
     """Return a new cache of a profile (AIMProfileCache) or a template (AIMTemplateCache)."""
-    kind, dedicated = origin.kind, caching_mode(service) == "Dedicated"
+    kind, dedicated = origin.kind, view.caching_mode(service) == "Dedicated"
     spec: dict[str, Any] = {
-        "mode": caching_mode(service),
-        "runtimeConfigName": text(service, "spec", "runtimeConfigName"),
+        "mode": view.caching_mode(service),
+        "runtimeConfigName": view.text(service, "spec", "runtimeConfigName"),
         "requiresAdapterDisk": True if requires_disk else None,
-        "storageClassName": text(service, "spec", "storage", "defaultStorageClassName"),
-        "env": list(items(service, "spec", "caching", "env")) or None,
+        "storageClassName": view.text(service, "spec", "storage", "defaultStorageClassName"),
+        "env": list(view.items(service, "spec", "caching", "env")) or None,
     }
     if kind == AIM_PROFILE_CACHE:
         spec |= {"profileName": origin.name, "profileScope": origin.scope}
@@ -87,11 +72,11 @@ def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> 
             "templateName": origin.name,
             "templateScope": origin.scope,
             "modelSources": list(origin.sources) or None,
-            "imagePullSecrets": list(items(service, "spec", "imagePullSecrets")) or None,
+            "imagePullSecrets": list(view.items(service, "spec", "imagePullSecrets")) or None,
         }
     metadata: dict[str, Any] = {
         "name": cache_name(service, origin),
-        "namespace": namespace_of(service),
+        "namespace": view.namespace_of(service),
         "labels": managed_labels(),
     }
     if dedicated:
@@ -101,10 +86,10 @@ def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> 
 
 def render_cache_with_disk(kind: Kind, cache: Json) -> dict[str, Any]:
     """Return a cache of ours as it is, asking for a disk from now on (never taken back: others may need it)."""
-    metadata = {"name": name_of(cache), "namespace": namespace_of(cache), "labels": managed_labels()}
-    if owners := items(cache, "metadata", "ownerReferences"):
+    metadata = {"name": view.name_of(cache), "namespace": view.namespace_of(cache), "labels": managed_labels()}
+    if owners := view.items(cache, "metadata", "ownerReferences"):
         metadata["ownerReferences"] = list(owners)
-    spec = dict(mapping(cache, "spec")) | {"requiresAdapterDisk": True}
+    spec = dict(view.mapping(cache, "spec")) | {"requiresAdapterDisk": True}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
@@ -117,15 +102,15 @@ def render_overlay(service: Json, spec: Json) -> dict[str, Any]:
     Named after what it says: a profile's `aimId` never changes, another one is another overlay.
     """
     kept = {key: spec[key] for key in _CACHED_FIELDS if spec.get(key) is not None}
-    uris = [text(source, "sourceUri") or "" for source in items(spec, "modelSources")]
-    content = short_hash(text(spec, "aimId") or "", text(spec, "image") or "", *uris)
+    uris = [view.text(source, "sourceUri") or "" for source in view.items(spec, "modelSources")]
+    content = short_hash(view.text(spec, "aimId") or "", view.text(spec, "image") or "", *uris)
     return {
         "apiVersion": AIM_PROFILE.api_version,
         "kind": AIM_PROFILE.kind,
         "metadata": {
-            "name": derive_name(name_of(service), "overlay", uid_of(service), content),
-            "namespace": namespace_of(service),
-            "labels": managed_labels(**{LABEL_SERVICE: label_value(name_of(service))}),
+            "name": derive_name(view.name_of(service), "overlay", view.uid_of(service), content),
+            "namespace": view.namespace_of(service),
+            "labels": managed_labels(**{LABEL_SERVICE: label_value(view.name_of(service))}),
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
         "spec": kept,
@@ -144,20 +129,20 @@ def render_sync_job(
     attempt: int,
     pull_secrets: Sequence[Any],
     settings: ReconcileSettings,
-    config: Json = EMPTY,
+    config: Json = view.EMPTY,
 ) -> dict[str, Any]:
     """Return the Job that makes the service's subtree and prunes what is not declared."""
     spec = SyncSpec(
         disk=DISK_MOUNT,
-        namespace=namespace_of(service),
-        service=name_of(service),
-        service_uid=uid_of(service),
-        generation=generation_of(service),
+        namespace=view.namespace_of(service),
+        service=view.name_of(service),
+        service_uid=view.uid_of(service),
+        generation=view.generation_of(service),
         sync_key=key,
         declared=sorted(set(paths)),
     )
     plan = JobPlan(
-        name=derive_name(name_of(service), "sync", key, str(attempt)),
+        name=derive_name(view.name_of(service), "sync", key, str(attempt)),
         role=ROLE_SUBTREE_SYNC,
         owner_kind=AIM_SERVICE,
         owner=service,
@@ -166,7 +151,7 @@ def render_sync_job(
         key=key,
         attempt=attempt,
         deadline=settings.staging_deadline,
-        labels=propagated_labels(service, config) | {LABEL_SERVICE: label_value(name_of(service))},
+        labels=propagated_labels(service, config) | {LABEL_SERVICE: label_value(view.name_of(service))},
         claims=(ClaimMount(ADAPTER_VOLUME, claim, DISK_MOUNT),),
         pull_secrets=pull_secrets,
     )
@@ -196,14 +181,16 @@ def render_stage_job(
     Args: `config` is the merged RuntimeConfig of the adapter (its own, else the service's).
     """
     adapter, base_claim = staging.adapter, _base_claim(staging.base)
-    credentials = job_credentials(config, items(service, "spec", "caching", "env"), items(adapter, "spec", "env"))
+    credentials = job_credentials(
+        config, view.items(service, "spec", "caching", "env"), view.items(adapter, "spec", "env")
+    )
     spec = _stage_spec(service, staging, credentials, settings, base_dir=BASE_MOUNT if base_claim else None)
     claims = [ClaimMount(ADAPTER_VOLUME, staging.claim, DISK_MOUNT)]
     if base_claim is not None:
-        directory = cache_directory(staging.base)
+        directory = view.cache_directory(staging.base)
         claims.append(ClaimMount(CACHE_VOLUME, base_claim, BASE_MOUNT, directory, read_only=True))
     plan = JobPlan(
-        name=derive_name(name_of(service), name_of(adapter), "stage", staging.key, str(staging.attempt)),
+        name=derive_name(view.name_of(service), view.name_of(adapter), "stage", staging.key, str(staging.attempt)),
         role=ROLE_STAGING,
         owner_kind=AIM_SERVICE,
         owner=service,
@@ -214,12 +201,12 @@ def render_stage_job(
         deadline=settings.staging_deadline,
         labels=propagated_labels(service, config)
         | {
-            LABEL_SERVICE: label_value(name_of(service)),
-            LABEL_ARTIFACT: label_value(name_of(adapter)),
+            LABEL_SERVICE: label_value(view.name_of(service)),
+            LABEL_ARTIFACT: label_value(view.name_of(adapter)),
         },
         claims=tuple(claims),
         credentials=credentials,
-        pull_secrets=[*pull_secrets, *items(adapter, "spec", "imagePullSecrets")],
+        pull_secrets=[*pull_secrets, *view.items(adapter, "spec", "imagePullSecrets")],
         progress=True,
     )
     return render_job(plan, settings)
@@ -227,32 +214,34 @@ def render_stage_job(
 
 def _base_claim(base: Json) -> str | None:
     """Return the claim that holds the whole base model, None while there is none."""
-    return text(base, "status", "persistentVolumeClaim") if text(base, "status", "status") == "Ready" else None
+    return (
+        view.text(base, "status", "persistentVolumeClaim") if view.text(base, "status", "status") == "Ready" else None
+    )
 
 
 def _stage_spec(
     service: Json, staging: Staging, credentials: Credentials, settings: ReconcileSettings, *, base_dir: str | None
 ) -> StageSpec:
     adapter = staging.adapter
-    filters = mapping(adapter, "spec", "downloadFilter")
+    filters = view.mapping(adapter, "spec", "downloadFilter")
     return StageSpec(
         **credentials.s3.model_dump(),
         disk=DISK_MOUNT,
-        namespace=namespace_of(service),
-        service=name_of(service),
-        service_uid=uid_of(service),
-        artifact=name_of(adapter),
-        artifact_uid=uid_of(adapter),
+        namespace=view.namespace_of(service),
+        service=view.name_of(service),
+        service_uid=view.uid_of(service),
+        artifact=view.name_of(adapter),
+        artifact_uid=view.uid_of(adapter),
         path=staging.path,
-        source_uri=source_uri(adapter),
-        model_id=model_id(adapter) or name_of(adapter),
+        source_uri=view.source_uri(adapter),
+        model_id=view.model_id(adapter) or view.name_of(adapter),
         stage_key=staging.key,
         max_rank=staging.max_rank,
-        declared_rank=declared_rank(adapter),
-        base_model_id=model_id(staging.base),
+        declared_rank=view.declared_rank(adapter),
+        base_model_id=view.model_id(staging.base),
         base_dir=base_dir,
-        include=list(strings(filters, "include")),
-        exclude=list(strings(filters, "exclude")),
+        include=list(view.strings(filters, "include")),
+        exclude=list(view.strings(filters, "exclude")),
         strict_base=settings.strict_base,
         allow_pickle=settings.allow_pickle,
         allow_link_local=settings.allow_link_local,

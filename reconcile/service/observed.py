@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from api import view
 from api.errors import FieldError
 from api.jobs import Progress
 from api.names import ANNOTATION_TAKE_OVER, FIELD_OWNER, LABEL_MANAGED_BY
-from api.view import EMPTY, Json, annotation, integer, mapping, name_of, terminating, text, uses_adapters
+from api.view import Json
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
 from reconcile.service.live import AdapterWiring, live_wiring
@@ -87,8 +88,8 @@ class Observed:
 
         An apply would replace its pods, since no two operators write the same. Its service's annotation allows it.
         """
-        maker = text(self.live, "metadata", "labels", LABEL_MANAGED_BY) or ""
-        return "" if maker == FIELD_OWNER or annotation(self.service, ANNOTATION_TAKE_OVER) == "true" else maker
+        maker = view.text(self.live, "metadata", "labels", LABEL_MANAGED_BY) or ""
+        return "" if maker == FIELD_OWNER or view.annotation(self.service, ANNOTATION_TAKE_OVER) == "true" else maker
 
     @lazy
     def wiring(self) -> AdapterWiring | None:
@@ -101,19 +102,19 @@ class Observed:
         kept = self.wiring
         if kept is None or self.pods:
             return False
-        claim = self.disk_claim if kept.claim == name_of(self.disk_claim) else self.kept_claim
-        return claim is None or terminating(claim)
+        claim = self.disk_claim if kept.claim == view.name_of(self.disk_claim) else self.kept_claim
+        return claim is None or view.terminating(claim)
 
     @lazy
     def base(self) -> Json:
         """The base artifact, empty while it is not known."""
         base = self.facts.base
-        return base.artifact if base.known and not terminating(base.artifact) else EMPTY
+        return base.artifact if base.known and not view.terminating(base.artifact) else view.EMPTY
 
     @lazy
     def adapter_errors(self) -> tuple[FieldError, ...]:
         """Errors that concern the adapter part only: the rest of a running server still follows its spec."""
-        if not uses_adapters(self.service):
+        if not view.uses_adapters(self.service):
             return ()
         return tuple(error for error in self.errors if error.reason in ADAPTER_CONFIG_REASONS)
 
@@ -140,7 +141,7 @@ class Observed:
     @property
     def status(self) -> Json:
         """The status as it was stored last."""
-        return mapping(self.service, "status")
+        return view.mapping(self.service, "status")
 
     @lazy
     def ceiling(self) -> CeilingDecision:
@@ -152,16 +153,16 @@ class Observed:
     @property
     def wanted_replicas(self) -> int | None:
         """Replicas that the Deployment is told to have, None while there is no Deployment."""
-        return integer(self.deployment, "spec", "replicas")
+        return view.integer(self.deployment, "spec", "replicas")
 
     @property
     def serving_replicas(self) -> int:
         """Replicas that are ready now, by the Deployment, else by the pods."""
         if self.deployment is None:
             return len(self.pods)
-        return integer(self.deployment, "status", "readyReplicas") or 0
+        return view.integer(self.deployment, "status", "readyReplicas") or 0
 
     @property
     def disk_claim_name(self) -> str:
         """Name of the adapter disk's claim as the base publishes it, empty while there is none."""
-        return text(self.base, "status", "adapterPersistentVolumeClaim") or ""
+        return view.text(self.base, "status", "adapterPersistentVolumeClaim") or ""

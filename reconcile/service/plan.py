@@ -10,19 +10,9 @@ from typing import Any
 
 import yaml
 
+from api import view
 from api.names import LABEL_METRIC, LABEL_MODEL, LABEL_PRECISION, LABEL_PROFILE, LABEL_TEMPLATE
-from api.view import (
-    EMPTY,
-    Json,
-    dig,
-    feature_token,
-    integer,
-    items,
-    mapping,
-    model_id,
-    strings,
-    text,
-)
+from api.view import Json
 from rules.resolve import Pipeline, Resolved, effective_profile, merge_env
 
 PROFILES_FOLDER = "/workspace/aim-runtime/profiles/custom"
@@ -77,42 +67,42 @@ def make_plan(pipeline: Pipeline, service: Json, *, keep_feature: str | None = N
 
 
 def _sole_source(sources: Sequence[Any] | None) -> Json:
-    return sources[0] if sources and isinstance(sources[0], Mapping) else EMPTY
+    return sources[0] if sources and isinstance(sources[0], Mapping) else view.EMPTY
 
 
 def _from_profile(profile: Json, name: str, service: Json, keep_feature: str | None) -> Plan | None:
     spec = effective_profile(profile, service)
     if keep_feature is not None:
-        spec["features"] = [*strings(spec, "features"), keep_feature]
-    image = text(spec, "image")
+        spec["features"] = [*view.strings(spec, "features"), keep_feature]
+    image = view.text(spec, "image")
     if image is None:
         return None
-    source = _sole_source(items(spec, "modelSources"))
+    source = _sole_source(view.items(spec, "modelSources"))
     file = render_profile_file(spec)
-    engine_env = [{"name": key, "value": str(value)} for key, value in mapping(spec, "engineEnv").items()]
+    engine_env = [{"name": key, "value": str(value)} for key, value in view.mapping(spec, "engineEnv").items()]
     # The image applies env_vars of the projected file itself; without one the variables go to the container.
-    env = merge_env([] if file else engine_env, items(spec, "containerEnv"))
+    env = merge_env([] if file else engine_env, view.items(spec, "containerEnv"))
     return Plan(
         image=image,
-        model_id=model_id(source) or text(spec, "modelId"),
-        source_uri=text(source, "sourceUri"),
+        model_id=view.model_id(source) or view.text(spec, "modelId"),
+        source_uri=view.text(source, "sourceUri"),
         env=tuple(env.values()),
-        engine=text(spec, "engine"),
-        engine_args=mapping(spec, "engineArgs"),
-        metric=text(spec, "metric"),
-        precision=text(spec, "precision"),
-        aim_id=text(spec, "aimId"),
-        profile_id=file.profile_id if file else text(spec, "profileId"),
+        engine=view.text(spec, "engine"),
+        engine_args=view.mapping(spec, "engineArgs"),
+        metric=view.text(spec, "metric"),
+        precision=view.text(spec, "precision"),
+        aim_id=view.text(spec, "aimId"),
+        profile_id=file.profile_id if file else view.text(spec, "profileId"),
         profile_file=file,
-        accelerator_model=text(spec, "acceleratorModel"),
-        accelerator_vendor=text(spec, "acceleratorVendor"),
-        partitioning=text(spec, "acceleratorPartitioningMode"),
-        gpus=_gpus(text(spec, "acceleratorType"), integer(spec, "acceleratorCount")),
-        resources=mapping(spec, "resources"),
-        pull_secrets=items(spec, "imagePullSecrets"),
-        service_account=text(spec, "serviceAccountName"),
+        accelerator_model=view.text(spec, "acceleratorModel"),
+        accelerator_vendor=view.text(spec, "acceleratorVendor"),
+        partitioning=view.text(spec, "acceleratorPartitioningMode"),
+        gpus=_gpus(view.text(spec, "acceleratorType"), view.integer(spec, "acceleratorCount")),
+        resources=view.mapping(spec, "resources"),
+        pull_secrets=view.items(spec, "imagePullSecrets"),
+        service_account=view.text(spec, "serviceAccountName"),
         labels={LABEL_PROFILE: name, **_shape_labels(spec)},
-        runtime_profile=text(spec, "profileId") or name,
+        runtime_profile=view.text(spec, "profileId") or name,
     )
 
 
@@ -121,41 +111,41 @@ def _gpus(kind: str | None, count: int | None) -> int:
 
 
 def _shape_labels(spec: Json) -> dict[str, str]:
-    words = {LABEL_METRIC: text(spec, "metric"), LABEL_PRECISION: text(spec, "precision")}
+    words = {LABEL_METRIC: view.text(spec, "metric"), LABEL_PRECISION: view.text(spec, "precision")}
     return {key: value for key, value in words.items() if value}
 
 
 def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
     if pipeline.image is None:
         return None
-    template = pipeline.template.obj if isinstance(pipeline.template, Resolved) else EMPTY
-    model = pipeline.model.obj if isinstance(pipeline.model, Resolved) else EMPTY
+    template = pipeline.template.obj if isinstance(pipeline.template, Resolved) else view.EMPTY
+    model = pipeline.model.obj if isinstance(pipeline.model, Resolved) else view.EMPTY
     source = _sole_source(pipeline.sources)
-    custom = mapping(service, "spec", "model", "custom")
-    gpu = mapping(template, "spec", "hardware", "gpu") or mapping(custom, "hardware", "gpu")
-    env = merge_env(items(model, "spec", "env"), items(template, "spec", "env"))
+    custom = view.mapping(service, "spec", "model", "custom")
+    gpu = view.mapping(template, "spec", "hardware", "gpu") or view.mapping(custom, "hardware", "gpu")
+    env = merge_env(view.items(model, "spec", "env"), view.items(template, "spec", "env"))
     labels = {
-        LABEL_TEMPLATE: text(template, "metadata", "name"),
-        LABEL_MODEL: text(model, "metadata", "name"),
-        **_shape_labels(mapping(template, "spec")),
+        LABEL_TEMPLATE: view.text(template, "metadata", "name"),
+        LABEL_MODEL: view.text(model, "metadata", "name"),
+        **_shape_labels(view.mapping(template, "spec")),
     }
-    spec = mapping(template, "spec")
+    spec = view.mapping(template, "spec")
     return Plan(
         image=pipeline.image,
-        model_id=model_id(source),
-        source_uri=text(source, "sourceUri"),
+        model_id=view.model_id(source),
+        source_uri=view.text(source, "sourceUri"),
         env=tuple(env.values()),
-        metric=text(spec, "metric"),
-        precision=text(spec, "precision"),
-        profile_id=text(spec, "profileId"),
-        accelerator_model=text(gpu, "model"),
-        gpus=_gpus(None, integer(gpu, "count")),
-        gpu_resource=text(gpu, "resourceName"),
-        resources=mapping(spec, "resources") or mapping(model, "spec", "resources"),
-        pull_secrets=[*items(model, "spec", "imagePullSecrets"), *items(spec, "imagePullSecrets")],
-        service_account=text(spec, "serviceAccountName") or text(model, "spec", "serviceAccountName"),
+        metric=view.text(spec, "metric"),
+        precision=view.text(spec, "precision"),
+        profile_id=view.text(spec, "profileId"),
+        accelerator_model=view.text(gpu, "model"),
+        gpus=_gpus(None, view.integer(gpu, "count")),
+        gpu_resource=view.text(gpu, "resourceName"),
+        resources=view.mapping(spec, "resources") or view.mapping(model, "spec", "resources"),
+        pull_secrets=[*view.items(model, "spec", "imagePullSecrets"), *view.items(spec, "imagePullSecrets")],
+        service_account=view.text(spec, "serviceAccountName") or view.text(model, "spec", "serviceAccountName"),
         labels={key: value for key, value in labels.items() if value},
-        runtime_profile=text(spec, "profileId"),
+        runtime_profile=view.text(spec, "profileId"),
     )
 
 
@@ -164,28 +154,28 @@ def render_profile_file(spec: Json) -> ProfileFile | None:
 
     Source: interface facts, section 8.
     """
-    aim_id = text(spec, "aimId")
+    aim_id = view.text(spec, "aimId")
     if aim_id is None:
         return None
-    count = integer(spec, "acceleratorCount")
-    token = feature_token(strings(spec, "features"))
-    source = _sole_source(items(spec, "modelSources"))
+    count = view.integer(spec, "acceleratorCount")
+    token = view.feature_token(view.strings(spec, "features"))
+    source = _sole_source(view.items(spec, "modelSources"))
     metadata: dict[str, Any] = {
-        "engine": text(spec, "engine"),
-        "gpu": text(spec, "acceleratorModel"),
+        "engine": view.text(spec, "engine"),
+        "gpu": view.text(spec, "acceleratorModel"),
         "gpu_count": count,
-        "manual_selection_only": dig(spec, "manualSelectionOnly"),
-        "metric": text(spec, "metric"),
-        "precision": text(spec, "precision"),
-        "type": text(spec, "type"),
+        "manual_selection_only": view.dig(spec, "manualSelectionOnly"),
+        "metric": view.text(spec, "metric"),
+        "precision": view.text(spec, "precision"),
+        "type": view.text(spec, "type"),
         "features": [token] if token else [],
     }
     content: dict[str, Any] = {
         "aim_id": aim_id,
-        "model_id": model_id(source) or text(spec, "modelId"),
+        "model_id": view.model_id(source) or view.text(spec, "modelId"),
         "metadata": {key: value for key, value in metadata.items() if value is not None},
-        "engine_args": _kebab(mapping(spec, "engineArgs")),
-        "env_vars": {key: str(value) for key, value in sorted(mapping(spec, "engineEnv").items())},
+        "engine_args": _kebab(view.mapping(spec, "engineArgs")),
+        "env_vars": {key: str(value) for key, value in sorted(view.mapping(spec, "engineEnv").items())},
     }
     stem = _file_stem(spec, count)
     return ProfileFile(
@@ -207,14 +197,14 @@ def _kebab(args: Json) -> dict[str, Any]:
 
 
 def _file_stem(spec: Json, count: int | None) -> str:
-    if given := text(spec, "profileId"):
+    if given := view.text(spec, "profileId"):
         return given
     parts = [
-        text(spec, "engine"),
-        text(spec, "acceleratorModel"),
-        text(spec, "precision"),
+        view.text(spec, "engine"),
+        view.text(spec, "acceleratorModel"),
+        view.text(spec, "precision"),
         f"tp{count if count is not None else 1}",
-        text(spec, "metric"),
-        text(spec, "variant"),
+        view.text(spec, "metric"),
+        view.text(spec, "variant"),
     ]
     return "-".join(part for part in parts if part).lower()

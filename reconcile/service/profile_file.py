@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
+from api import view
 from api.kinds import AIM_SERVICE, CONFIG_MAP
 from api.names import LABEL_SERVICE, derive_name, short_hash
-from api.view import Json, dig, mapping, name_of, namespace_of
+from api.view import Json
 from reconcile.objects import label_value, managed_labels, owner_reference
 from reconcile.service.plan import Plan
 
@@ -25,9 +26,9 @@ def render_profile_config_map(service: Json, plan: Plan) -> dict[str, Any] | Non
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
         "metadata": {
-            "name": derive_name(name_of(service), "profile", short_hash(file.folder, file.name, file.content)),
-            "namespace": namespace_of(service),
-            "labels": managed_labels(**{LABEL_SERVICE: label_value(name_of(service))}),
+            "name": derive_name(view.name_of(service), "profile", short_hash(file.folder, file.name, file.content)),
+            "namespace": view.namespace_of(service),
+            "labels": managed_labels(**{LABEL_SERVICE: label_value(view.name_of(service))}),
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
         "data": {file.name: file.content},
@@ -37,12 +38,12 @@ def render_profile_config_map(service: Json, plan: Plan) -> dict[str, Any] | Non
 
 def projected_feature(config_map: Json | None) -> str | None:
     """Return the feature token in a projected profile, None when it has none or cannot be read."""
-    for content in mapping(config_map, "data").values():
+    for content in view.mapping(config_map, "data").values():
         try:
             parsed = yaml.safe_load(content) if isinstance(content, str) else None
         except yaml.YAMLError:
             continue
-        features = dig(parsed, "metadata", "features")
+        features = view.dig(parsed, "metadata", "features")
         if isinstance(features, list) and features and isinstance(features[0], str):
             return features[0]
     return None

@@ -6,19 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api import view
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY, inference_service_name
-from api.view import (
-    Json,
-    adapter_mode,
-    generation_of,
-    integer,
-    name_of,
-    namespace_of,
-    terminating,
-    uid_of,
-    uses_adapters,
-)
+from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
@@ -59,7 +50,7 @@ def decide_plan(seen: Observed) -> Plan | None:
     keep = None
     if wiring is not None and any(error.reason.startswith("Feature") for error in seen.adapter_errors):
         mounted = live_config_map(seen.live)
-        projected = next((obj for obj in seen.config_maps if name_of(obj) == mounted), None)
+        projected = next((obj for obj in seen.config_maps if view.name_of(obj) == mounted), None)
         keep = projected_feature(projected) or (
             FEATURE_ADAPTERS if wiring.mode == "dynamic" else seen.facts.feature or FEATURE_ADAPTERS_SCALE_ONLY
         )
@@ -83,7 +74,7 @@ def decide_gate(
         return Gate("ImageUnknown", "neither profile, model nor service names an image")
     if not seen.facts.config.readable:
         return _unreadable(seen)
-    return _adapter_gate(seen, disk, adapters) if uses_adapters(seen.service) else Gate()
+    return _adapter_gate(seen, disk, adapters) if view.uses_adapters(seen.service) else Gate()
 
 
 def _unreadable(seen: Observed) -> Gate:
@@ -96,7 +87,7 @@ def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gat
         return Gate("ParentLacksAdapterDisk", no_disk(seen))
     if not disk.ready:
         return Gate("AdapterSubtreeProvisioning", provisioning(seen, disk))
-    if adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
+    if view.adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
         return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.staging)}")
     if seen.ceiling.value is None:
         return Gate("AdaptersStaging", "the rank ceiling is not known yet")
@@ -111,10 +102,10 @@ def no_disk(seen: Observed) -> str:
                 return f"no base model is known: {waits.message}"
             return "no base model is known: neither profile, template nor model names model sources"
         return "the base model is not resolved yet"
-    words = f'base artifact "{name_of(seen.base)}" has no adapter disk yet'
+    words = f'base artifact "{view.name_of(seen.base)}" has no adapter disk yet'
     if seen.disk_claim_name:
-        words = f'claim "{seen.disk_claim_name}" of base artifact "{name_of(seen.base)}" is '
-        if terminating(seen.disk_claim):
+        words = f'claim "{seen.disk_claim_name}" of base artifact "{view.name_of(seen.base)}" is '
+        if view.terminating(seen.disk_claim):
             return words + "being deleted; it goes, and is made anew, when no pod mounts it any more"
         words += "not there"
     problem = storage_problem(seen.base)
@@ -124,7 +115,7 @@ def no_disk(seen: Observed) -> str:
 def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
     """Say which disk the pods use while that is not the present one, what the present one lacks, and the way out."""
     kept = seen.wiring
-    if kept is None or not uses_adapters(seen.service):
+    if kept is None or not view.uses_adapters(seen.service):
         return ""
     if kept.claim == disk.claim:
         old = sorted({pod.claim for pod in seen.pods if pod.claim and pod.claim != kept.claim})
@@ -151,7 +142,7 @@ def _until(disk: Disk, missing: Sequence[Json]) -> str:
 
 def _way_out(seen: Observed) -> str:
     words = "mend what lastError says"
-    if adapter_mode(seen.service) == "dynamic":
+    if view.adapter_mode(seen.service) == "dynamic":
         return f"{words} or remove it from spec.adapters"
     return f"{words} or create the service anew without it" if seen.stranded else words
 
@@ -209,9 +200,9 @@ def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
     """Return the adapter part as the spec wants it, None when it wants none or its parts are not known."""
     kept, service = seen.wiring, seen.service
     rank = seen.ceiling.value or (kept.max_rank if kept else None)
-    if not disk.ready or rank is None or not (uses_adapters(service) or kept):
+    if not disk.ready or rank is None or not (view.uses_adapters(service) or kept):
         return None
-    return AdapterWiring(disk.claim, adapter_mode(service), rank)
+    return AdapterWiring(disk.claim, view.adapter_mode(service), rank)
 
 
 def _adapters_held(
@@ -223,10 +214,10 @@ def _adapters_held(
     if wiring is None:
         return disk.wanted
     if kept is None:  # the first adapters of a running static service: only what is staged is worth a roll
-        return adapter_mode(seen.service) == "static" and not adapters.all_on_disk
+        return view.adapter_mode(seen.service) == "static" and not adapters.all_on_disk
     if kept.claim == wiring.claim:
         return False
-    if adapter_mode(seen.service) == "static":
+    if view.adapter_mode(seen.service) == "static":
         return not adapters.all_on_disk
     return bool(adapters.awaited) or any(_on_its_way(entry) for entry in adapters.staging)
 
@@ -241,9 +232,9 @@ def ceiling_in_force(seen: Observed) -> int | None:
     A running server keeps its own while its adapter configuration is invalid, and when its last adapter went.
     """
     kept = seen.wiring
-    if kept is not None and (seen.adapter_errors or seen.made_by or not uses_adapters(seen.service)):
+    if kept is not None and (seen.adapter_errors or seen.made_by or not view.uses_adapters(seen.service)):
         return kept.max_rank
-    if not uses_adapters(seen.service):
+    if not view.uses_adapters(seen.service):
         return None
     value = seen.ceiling.value
     return value if value is not None else seen.facts.reported_ceiling
@@ -270,7 +261,9 @@ def apply_inference_service(
     seen: Observed, draft: Draft, plan: Plan | None, bindings: Bindings, *, gate: Gate, cache: CacheView
 ) -> Applied:
     """Make or update the InferenceService and its profile ConfigMap where that is allowed now."""
-    name = name_of(seen.live) or inference_service_name(name_of(seen.service), namespace_of(seen.service))
+    name = view.name_of(seen.live) or inference_service_name(
+        view.name_of(seen.service), view.namespace_of(seen.service)
+    )
     if name is None or plan is None or not _may_apply(seen, gate, cache):
         return Applied(name, held=_unknown(seen, cache))
     if seen.live is not None and not _has_its_model(plan, bindings):
@@ -300,7 +293,7 @@ def apply_inference_service(
 
 def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
     """A running server follows its spec unless that is invalid, or what it needs is not known at the moment."""
-    if seen.isvc is not None and (seen.live is None or terminating(seen.live)):
+    if seen.isvc is not None and (seen.live is None or view.terminating(seen.live)):
         return False
     if seen.live is None:
         return gate.open
@@ -332,7 +325,7 @@ def _unknown(seen: Observed, cache: CacheView) -> str:
 
 
 def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
-    pods = integer(seen.deployment, "status", "replicas") or 0
+    pods = view.integer(seen.deployment, "status", "replicas") or 0
     rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
     why = f" ({seen.ceiling.origin})" if rank and seen.ceiling.origin else ""
     whom = ("no pod runs yet", "1 pod is replaced")[pods] if pods < 2 else f"{pods} pods are replaced"
@@ -346,16 +339,16 @@ def _drop_old_profiles(
     """Delete projected profiles that no pod mounts any more."""
     if seen.live is None or causes or not rolled_out(seen):
         return
-    kept = {name_of(config_map), live_config_map(seen.live) or ""}
+    kept = {view.name_of(config_map), live_config_map(seen.live) or ""}
     for old in seen.config_maps:
-        if name_of(old) not in kept and not terminating(old):
-            draft.drop(CONFIG_MAP, namespace_of(old), name_of(old), uid_of(old))
+        if view.name_of(old) not in kept and not view.terminating(old):
+            draft.drop(CONFIG_MAP, view.namespace_of(old), view.name_of(old), view.uid_of(old))
 
 
 def rolled_out(seen: Observed) -> bool:
     """Whether all pods run the Deployment's present template."""
     deployment = seen.deployment
-    if deployment is None or integer(deployment, "status", "observedGeneration") != generation_of(deployment):
+    if deployment is None or view.integer(deployment, "status", "observedGeneration") != view.generation_of(deployment):
         return False
     replicas, updated = _replicas_and_updated(deployment)
     return updated == replicas and deployment_follows(deployment, seen.live)
@@ -368,4 +361,6 @@ def runs_an_old_version(seen: Observed) -> bool:
 
 
 def _replicas_and_updated(deployment: Json | None) -> tuple[int, int]:
-    return integer(deployment, "status", "replicas") or 0, integer(deployment, "status", "updatedReplicas") or 0
+    return view.integer(deployment, "status", "replicas") or 0, view.integer(
+        deployment, "status", "updatedReplicas"
+    ) or 0

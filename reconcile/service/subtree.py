@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from api import view
 from api.kinds import JOB
 from api.names import sync_key
-from api.view import adapter_refs, integer, items, name_of, namespace_of, terminating, text, uid_of, uses_adapters
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
 from reconcile.service.adapters import declared_paths, found_undeclared
@@ -62,16 +62,18 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     """
     status = seen.status
     recorded = Recorded(
-        key=text(status, "adapterSubtreeSyncKey") or "",
-        claim=text(status, "adapterDiskPersistentVolumeClaim") or "",
-        claim_uid=text(status, "adapterDiskPersistentVolumeClaimUid") or "",
+        key=view.text(status, "adapterSubtreeSyncKey") or "",
+        claim=view.text(status, "adapterDiskPersistentVolumeClaim") or "",
+        claim_uid=view.text(status, "adapterDiskPersistentVolumeClaimUid") or "",
     )
     named = seen.disk_claim_name
-    there = seen.disk_claim is not None and name_of(seen.disk_claim) == named and not terminating(seen.disk_claim)
-    claim_uid = uid_of(seen.disk_claim) if named and there else ""
+    there = (
+        seen.disk_claim is not None and view.name_of(seen.disk_claim) == named and not view.terminating(seen.disk_claim)
+    )
+    claim_uid = view.uid_of(seen.disk_claim) if named and there else ""
     claim = named if claim_uid else ""
     has_directory = bool(recorded.claim_uid) or seen.wiring is not None or _left_something(seen)
-    wanted = uses_adapters(seen.service) or has_directory
+    wanted = view.uses_adapters(seen.service) or has_directory
     if not named and _mounts_recorded_disk(seen, recorded):
         kept = _Sync(seen, draft, recorded.claim, recorded.claim_uid, recorded).run()
         return replace(kept, claim="", claim_uid="")
@@ -83,9 +85,9 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
 def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
     """Whether the disk of the last sync is still there, and is the one that the servers mount."""
     kept = seen.kept_claim
-    if kept is None or terminating(kept):
+    if kept is None or view.terminating(kept):
         return False
-    return (name_of(kept), uid_of(kept)) == (recorded.claim, recorded.claim_uid)
+    return (view.name_of(kept), view.uid_of(kept)) == (recorded.claim, recorded.claim_uid)
 
 
 def _left_something(seen: Observed) -> bool:
@@ -93,8 +95,8 @@ def _left_something(seen: Observed) -> bool:
     if seen.sync_jobs:
         return True
     return any(
-        text(entry, "stageKey") and (integer(entry, "attempts") or text(entry, "state") == "Deleting")
-        for entry in items(seen.service, "status", "adapters")
+        view.text(entry, "stageKey") and (view.integer(entry, "attempts") or view.text(entry, "state") == "Deleting")
+        for entry in view.items(seen.service, "status", "adapters")
     )
 
 
@@ -116,7 +118,7 @@ class _Sync:
 
     def run(self) -> Disk:
         paths = self._paths()
-        key = sync_key(uid_of(self.seen.service), paths, self.claim, self.claim_uid)
+        key = sync_key(view.uid_of(self.seen.service), paths, self.claim, self.claim_uid)
         own = sorted((job for job in self.seen.sync_jobs if job.key == key), key=lambda job: -job.attempt)
         foreign = [job for job in self.seen.sync_jobs if job.key != key]
         newest = next((job for job in own if not job.terminating), None)
@@ -150,24 +152,26 @@ class _Sync:
         return declared_paths(self.seen.service, facts.artifacts, rejected)
 
     def _drop(self, job: JobState) -> None:
-        self.draft.drop(JOB, namespace_of(self.seen.service), job.name, job.uid)
+        self.draft.drop(JOB, view.namespace_of(self.seen.service), job.name, job.uid)
 
     def _entries(self) -> Sequence[Any]:
-        return items(self.seen.service, "status", "adapters")
+        return view.items(self.seen.service, "status", "adapters")
 
     def _declared(self) -> set[str]:
-        return {ref.name for ref in adapter_refs(self.seen.service)}
+        return {ref.name for ref in view.adapter_refs(self.seen.service)}
 
     def _coming_back(self) -> bool:
         """Whether an adapter is declared again while its removal was under way."""
         declared = self._declared()
-        return any(text(e, "state") == "Deleting" and text(e, "name") in declared for e in self._entries())
+        return any(view.text(e, "state") == "Deleting" and view.text(e, "name") in declared for e in self._entries())
 
     def _leaving_unmarked(self) -> bool:
         """Whether an adapter that is not declared any more is not marked so in the stored status yet."""
         declared = self._declared()
         return any(
-            text(entry, "name") not in declared and text(entry, "stageKey") and text(entry, "state") != "Deleting"
+            view.text(entry, "name") not in declared
+            and view.text(entry, "stageKey")
+            and view.text(entry, "state") != "Deleting"
             for entry in self._entries()
         )
 
@@ -214,5 +218,5 @@ def _superseded(job: JobState) -> bool:
 
 def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:
     """Pull secrets of the service's Jobs: its own, else its RuntimeConfig's."""
-    own = items(seen.service, "spec", "imagePullSecrets")
-    return tuple(own or items(seen.facts.config.spec, "imagePullSecrets"))
+    own = view.items(seen.service, "spec", "imagePullSecrets")
+    return tuple(own or view.items(seen.facts.config.spec, "imagePullSecrets"))

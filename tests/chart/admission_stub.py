@@ -11,12 +11,11 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from api.view import JsonObject
 from certs.decide import Validity
 from certs.pem import Pair, issue_leaf, make_authority
-
-Json = dict[str, Any]
 
 
 def make_pair(*names: str) -> tuple[Pair, Pair]:
@@ -34,7 +33,7 @@ class AdmissionStub:
     address: str
     port: int
     leaf: Pair
-    reviews: list[tuple[str, Json]] = field(default_factory=list)  # path, the review's request
+    reviews: list[tuple[str, JsonObject]] = field(default_factory=list)  # path, the review's request
 
     def __enter__(self) -> Self:
         stub = self

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Json = dict[str, Any]
+from api.view import JsonObject
 
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nnot a real one\n-----END CERTIFICATE-----\n"
 
-CASES: dict[str, Json] = {
+CASES: dict[str, JsonObject] = {
     "default": {},
     "admission-only": {"reconciler": {"enabled": False}},
     "reconciler-only": {"webhooks": {"enabled": False}},

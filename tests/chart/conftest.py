@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import yaml
 
+from api.view import JsonObject
 from devcluster.binaries import CERT_MANAGER, HELM_MODULE, ensure_go, ensure_programs
 from devcluster.front import bring_up, take_down
 from devcluster.info import gather
@@ -26,7 +27,6 @@ from tests.cluster.reads import Reads
 from tests.reviews import LONG, Stream
 
 T = TypeVar("T")
-Json = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "chart"
@@ -68,23 +68,23 @@ class Helm:
             pytest.fail(f"helm {' '.join(args)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
-    def template(self, values: Json, *args: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
+    def template(self, values: JsonObject, *args: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
         """Return the rendered chart, without the definitions unless the values ask for them: they are large."""
         argv = ("template", release, str(CHART), f"--namespace={namespace}", "--values=-", *args)
         return self.run(*argv, stdin=json.dumps({"crds": {"install": False}, **values})).stdout
 
-    def objects(self, values: Json, *args: str) -> list[Json]:
+    def objects(self, values: JsonObject, *args: str) -> list[JsonObject]:
         """Return the rendered chart as objects."""
         return [found for found in yaml.load_all(self.template(values, *args), yaml.CSafeLoader) if found]
 
-    def refused(self, values: Json) -> str:
+    def refused(self, values: JsonObject) -> str:
         """Return what helm says about values that it must refuse."""
         argv = ("template", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--values=-")
         done = self.run(*argv, stdin=json.dumps(values), check=False)
         assert done.returncode != 0, "helm takes these values"
         return done.stderr
 
-    def install(self, command: str, values: Json | None = None, *args: str) -> str:
+    def install(self, command: str, values: JsonObject | None = None, *args: str) -> str:
         """`helm install` or `helm upgrade` of the chart; returns what it said."""
         argv = (command, RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--values=-", *args)
         return self.run(*argv, stdin=json.dumps(values or {})).stdout
@@ -108,7 +108,7 @@ class Plane:
         return Reads(self.kubeconfig)
 
     def kubectl(
-        self, *args: str, objects: list[Json] | None = None, check: bool = True
+        self, *args: str, objects: list[JsonObject] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl; `objects` go to its standard input."""
         stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}) if objects is not None else None
@@ -125,14 +125,14 @@ class Plane:
             pytest.fail(f"kubectl {' '.join(args)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
-    def get(self, kind: str, name: str, namespace: str = "default") -> Json | None:
+    def get(self, kind: str, name: str, namespace: str = "default") -> JsonObject | None:
         """Read one object, None when it does not exist."""
         if self._reads.knows(kind):
             return self._reads.get(kind, name, namespace)
         done = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
-    def apply(self, *objects: Json, check: bool = True, args: tuple[str, ...] = ()) -> str:
+    def apply(self, *objects: JsonObject, check: bool = True, args: tuple[str, ...] = ()) -> str:
         """`kubectl apply` of these objects; returns all that it said."""
         done = self.kubectl("apply", "-f", "-", *args, objects=list(objects), check=check)
         return done.stdout + done.stderr
@@ -168,7 +168,7 @@ def roll_out(plane: Plane) -> None:
     plane.wait(lambda: plane.kubectl(*argv, check=False).returncode == 0, "the new pods are there", PATIENCE)
 
 
-def pods(plane: Plane) -> list[Json]:
+def pods(plane: Plane) -> list[JsonObject]:
     """Return the server's pods that are not on their way out."""
     selector = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=server"
     found = json.loads(plane.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout)["items"]

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.view import JsonObject
 from devcluster.base_models import BASE_MODELS
 from devcluster.info import gather
 from devcluster.sample_adapters import SampleAdapter, write_adapter
@@ -27,7 +28,6 @@ from tests.chart.conftest import (
     RELEASE,
     ROOT,
     Helm,
-    Json,
     Plane,
     Reviews,
     lives,
@@ -65,7 +65,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="module")
-def worked(plane: Plane) -> list[Json]:
+def worked(plane: Plane) -> list[JsonObject]:
     """Events of our account after a working life: both pipelines, both adapter kinds, edits, refusals, a deletion."""
     hub = Path(gather(plane.folder)["hub"]["root"])
     for name in ("one", "two"):
@@ -101,34 +101,34 @@ def worked(plane: Plane) -> list[Json]:
     return [event for event in read_audit(plane) if event["user"]["username"] == ACCOUNT]
 
 
-def jobs_made(events: list[Json]) -> list[str]:
+def jobs_made(events: list[JsonObject]) -> list[str]:
     """Return the names of the Jobs that were created."""
     made = [event["objectRef"] for event in events if event["verb"] == "create" and event.get("objectRef")]
     return [reference.get("name", "") for reference in made if reference["resource"] == "jobs"]
 
 
-def artifact(name: str, **spec: object) -> Json:
+def artifact(name: str, **spec: object) -> JsonObject:
     """Return an AIMArtifact."""
     return _object("v1alpha1", "AIMArtifact", name, spec)
 
 
-def service(name: str, **spec: object) -> Json:
+def service(name: str, **spec: object) -> JsonObject:
     """Return a dynamic AIMService."""
     return _object("v1alpha2", "AIMService", name, {"adapterMode": "dynamic", **spec})
 
 
-def adapters(*names: str) -> Json:
+def adapters(*names: str) -> JsonObject:
     """Return the part of a spec that declares adapters."""
     return {"adapters": [{"name": name, "kind": "AIMArtifact"} for name in names]}
 
 
-def overrides(value: str) -> Json:
+def overrides(value: str) -> JsonObject:
     """Return overrides that make a profile of the service's own, and a projected one that another value changes."""
     sources = [{"modelId": TINY.model_id, "sourceUri": BASE_URI, "size": "1Gi"}]
     return {"modelSources": sources, "engineEnv": {"EXAMPLE": value}}
 
 
-def template_pipeline() -> list[Json]:
+def template_pipeline() -> list[JsonObject]:
     """Return model, template and a service of them; and the same as cluster kinds, on which only a status is told."""
     # another base than the one above, so that the cache makes an artifact of its own
     source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
@@ -151,12 +151,12 @@ def template_pipeline() -> list[Json]:
     ]
 
 
-def named(name: str) -> Json:
+def named(name: str) -> JsonObject:
     """Return the part of a spec that names model and template."""
     return {"model": {"name": name}, "template": {"name": name}, "adapterMode": "dynamic"}
 
 
-def _object(version: str, kind: str, name: str, spec: Json) -> Json:
+def _object(version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
     metadata = {"name": name} | ({} if kind.startswith("AIMCluster") else {"namespace": "default"})
     return {"apiVersion": f"aim.eai.amd.com/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -180,12 +180,12 @@ def projected_profiles(plane: Plane) -> list[str]:
     return [found["metadata"]["name"] for found in json.loads(shown)["items"]]
 
 
-def read_audit(plane: Plane) -> list[Json]:
+def read_audit(plane: Plane) -> list[JsonObject]:
     """Return all events that are written whole."""
     return [json.loads(line) for line in plane.audit_log.read_text().splitlines() if line.endswith("}")]
 
 
-def used(events: list[Json]) -> set[Right]:
+def used(events: list[JsonObject]) -> set[Right]:
     """Return the rights that requests made use of. A server-side apply that creates needs `create` as well."""
     found: set[Right] = set()
     for event in events:
@@ -199,7 +199,7 @@ def used(events: list[Json]) -> set[Right]:
     return found
 
 
-def granted(plane: Plane) -> list[tuple[str, Json]]:
+def granted(plane: Plane) -> list[tuple[str, JsonObject]]:
     """Return all rules of the release's roles as they are in the cluster: (role, rule)."""
     selector = f"app.kubernetes.io/instance={RELEASE}"
     shown = plane.kubectl("get", "roles,clusterroles", "-A", "-l", selector, "-o", "yaml").stdout
@@ -207,7 +207,7 @@ def granted(plane: Plane) -> list[tuple[str, Json]]:
     return [(f"{role['kind']} {role['metadata']['name']}", rule) for role in roles for rule in role["rules"]]
 
 
-def test_every_pod_passes_the_restricted_level(plane: Plane, worked: list[Json]) -> None:
+def test_every_pod_passes_the_restricted_level(plane: Plane, worked: list[JsonObject]) -> None:
     """Jobs of every role and a model server came to be in a namespace that enforces it; a looser pod does not."""
     jobs = jobs_made(worked)
     for role in ("fetch", "sync", "stage", "reaper"):
@@ -219,7 +219,7 @@ def test_every_pod_passes_the_restricted_level(plane: Plane, worked: list[Json])
     assert "violates PodSecurity" in plane.apply(pod, check=False)
 
 
-def test_nothing_was_forbidden(worked: list[Json]) -> None:
+def test_nothing_was_forbidden(worked: list[JsonObject]) -> None:
     refused = [
         f"{event['verb']} {event['requestURI']}: {event['responseStatus'].get('message')}"
         for event in worked
@@ -228,7 +228,7 @@ def test_nothing_was_forbidden(worked: list[Json]) -> None:
     assert not refused
 
 
-def test_each_granted_right_was_used(plane: Plane, worked: list[Json]) -> None:
+def test_each_granted_right_was_used(plane: Plane, worked: list[JsonObject]) -> None:
     """Each verb of a rule on one of its resources, each resource with one of its verbs."""
     made = used(worked)
     idle = []
@@ -244,7 +244,7 @@ def test_each_granted_right_was_used(plane: Plane, worked: list[Json]) -> None:
     assert not idle
 
 
-def test_writes_are_used_one_by_one(plane: Plane, worked: list[Json]) -> None:
+def test_writes_are_used_one_by_one(plane: Plane, worked: list[JsonObject]) -> None:
     """What changes something is looked at pair by pair."""
     made = used(worked)
     idle = [
@@ -259,7 +259,7 @@ def test_writes_are_used_one_by_one(plane: Plane, worked: list[Json]) -> None:
     assert not idle
 
 
-def test_secrets_are_asked_for_by_name_only(worked: list[Json]) -> None:
+def test_secrets_are_asked_for_by_name_only(worked: list[JsonObject]) -> None:
     for event in worked:
         reference = event.get("objectRef") or {}
         if reference.get("resource") == "secrets":
@@ -287,7 +287,7 @@ SOME = {  # of whichever was asked: quick reviews all go over the API server's o
 }
 
 
-def test_the_metrics_tell_of_that_life(plane: Plane, worked: list[Json]) -> None:
+def test_the_metrics_tell_of_that_life(plane: Plane, worked: list[JsonObject]) -> None:
     """What operators ask for has samples above zero on live servers, and what they show is documented."""
     pages = [scrape(f"http://{pod['status']['podIP']}:8080/metrics") for pod in pods(plane)]
     assert len(pages) == 2
@@ -330,7 +330,7 @@ def generations(plane: Plane) -> dict[str, int]:
 
 
 def test_an_upgrade_disturbs_no_service_and_loses_no_review(
-    plane: Plane, worked: list[Json], helm_program: Path, tmp_path: Path
+    plane: Plane, worked: list[JsonObject], helm_program: Path, tmp_path: Path
 ) -> None:
     """From the chart as a version before would have been: other labels, so that every object changes and pods roll."""
     helm = Helm(helm_program, tmp_path, plane.kubeconfig)
@@ -354,7 +354,7 @@ def test_an_upgrade_disturbs_no_service_and_loses_no_review(
     assert phase(plane, "profiled") == "Running"
 
 
-def test_a_drain_takes_one_replica_at_a_time(plane: Plane, worked: list[Json], tmp_path: Path) -> None:
+def test_a_drain_takes_one_replica_at_a_time(plane: Plane, worked: list[JsonObject], tmp_path: Path) -> None:
     first, second = sorted(pod["metadata"]["name"] for pod in pods(plane))
     with Reviews(plane) as reviews:
         assert "created" in evict(plane, first, tmp_path)
@@ -388,7 +388,7 @@ def ready(plane: Plane) -> int:
 
 
 def test_a_release_for_some_namespaces_works_with_rights_there_only(
-    plane: Plane, worked: list[Json], helm_program: Path, tmp_path: Path
+    plane: Plane, worked: list[JsonObject], helm_program: Path, tmp_path: Path
 ) -> None:
     """The last test of this module: from here on only `default` is served."""
     helm = Helm(helm_program, tmp_path, plane.kubeconfig)

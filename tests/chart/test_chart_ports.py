@@ -24,8 +24,9 @@ from typing import Any
 import pytest
 import yaml
 
+from api.view import JsonObject
 from devcluster.pki import Authority, Pair
-from tests.chart.conftest import NAMESPACE, RELEASE, ROOT, WRONG, Helm, Json, Plane
+from tests.chart.conftest import NAMESPACE, RELEASE, ROOT, WRONG, Helm, Plane
 
 pytestmark = pytest.mark.chart
 
@@ -51,7 +52,7 @@ class Server:
         return context
 
     def ask(
-        self, port: str, path: str, *, client: Pair | None = None, body: Json | None = None, token: str = ""
+        self, port: str, path: str, *, client: Pair | None = None, body: JsonObject | None = None, token: str = ""
     ) -> tuple[int, str]:
         """Return status and body of a request by TLS to the name that the API server calls."""
         connection = http.client.HTTPSConnection(SERVED_AS, timeout=10, context=self.context(client))
@@ -87,7 +88,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def served(plane: Plane, release: Helm, folder: Path, values: Json) -> Iterator[Server]:
+def served(plane: Plane, release: Helm, folder: Path, values: JsonObject) -> Iterator[Server]:
     """Install the release, and run its server as its pod would, under its own service account."""
     ports = dict(zip(("admission", "health", "metrics"), free_ports(3), strict=True))
     release.install("install", {"ports": ports, "reconciler": {"enabled": False}, **values})
@@ -99,7 +100,7 @@ def served(plane: Plane, release: Helm, folder: Path, values: Json) -> Iterator[
     kubeconfig = yaml.safe_load(plane.kubeconfig.read_text())
     kubeconfig["users"] = [{"name": entry["name"], "user": {"token": token}} for entry in kubeconfig["users"]]
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-    argv = [sys.executable, "-m", "app.main", "serve", "--bind-address=127.0.0.1", f"--kubeconfig={folder}/kubeconfig"]
+    argv = [sys.executable, "-m", "cli.main", "serve", "--bind-address=127.0.0.1", f"--kubeconfig={folder}/kubeconfig"]
     environment = {**os.environ, "AIMA_CONFIG": f"{folder}/config.yaml", "AIMA_POD_NAME": "tried"}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=log, stderr=log)
@@ -113,7 +114,7 @@ def served(plane: Plane, release: Helm, folder: Path, values: Json) -> Iterator[
             plane.kubectl("delete", "secret", SECRET, "-n", NAMESPACE, "--ignore-not-found")
 
 
-def review() -> Json:
+def review() -> JsonObject:
     """A review that our rules refuse."""
     request: dict[str, Any] = {
         "uid": "1",
@@ -130,7 +131,7 @@ def review() -> Json:
 def account(plane: Plane, name: str, *, reads: bool) -> str:
     """Make a service account, with the right to read metrics or without; return a token of it."""
     labels = {"app.kubernetes.io/part-of": "aim-adapters"}  # cleaned up with the release
-    objects: list[Json] = [
+    objects: list[JsonObject] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
     ]
     if reads:

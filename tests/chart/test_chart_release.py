@@ -14,19 +14,20 @@ import pytest
 import yaml
 
 from api.kinds import AIM_KINDS
+from api.view import JsonObject
 from tests.chart.admission_stub import AdmissionStub, make_pair
 from tests.chart.cases import API_VERSIONS, CASES
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ROOT, Helm, Json, Plane
+from tests.chart.conftest import CHART, NAMESPACE, RELEASE, ROOT, Helm, Plane
 
 pytestmark = pytest.mark.chart
 
 CONFIGURATIONS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 SERVICE_PORT = 8443  # a test need not be root
-SMALL: Json = {"service": {"port": SERVICE_PORT}}
+SMALL: JsonObject = {"service": {"port": SERVICE_PORT}}
 BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
 
 
-def artifact(name: str, namespace: str = "default", **spec: Any) -> Json:
+def artifact(name: str, namespace: str = "default", **spec: Any) -> JsonObject:
     """Return a model artifact."""
     return {
         "apiVersion": "aim.eai.amd.com/v1alpha1",
@@ -36,7 +37,7 @@ def artifact(name: str, namespace: str = "default", **spec: Any) -> Json:
     }
 
 
-def service(name: str, version: str = "v1alpha2") -> Json:
+def service(name: str, version: str = "v1alpha2") -> JsonObject:
     """Return an AIMService."""
     return {
         "apiVersion": f"aim.eai.amd.com/{version}",
@@ -53,7 +54,7 @@ def bundles(plane: Plane) -> set[str]:
     return {hook["clientConfig"].get("caBundle", "") for hook in hooks}
 
 
-def patch(plane: Plane, change: Json, *args: str, what: str = "aimartifact/a") -> None:
+def patch(plane: Plane, change: JsonObject, *args: str, what: str = "aimartifact/a") -> None:
     """`kubectl patch` by merging."""
     plane.kubectl("patch", what, "--type=merge", "-p", json.dumps(change), *args)
 
@@ -294,7 +295,7 @@ def test_taking_over_definitions_that_another_tool_installed(plane: Plane, relea
 
 
 @contextmanager
-def reviewed(plane: Plane, release: Helm, values: Json | None = None) -> Iterator[AdmissionStub]:
+def reviewed(plane: Plane, release: Helm, values: JsonObject | None = None) -> Iterator[AdmissionStub]:
     """Install with a certificate of ours, and answer in the place of the server."""
     authority, leaf = make_pair(f"{RELEASE}-webhook.{NAMESPACE}.svc")
     certificates = {"mode": "provided", "caBundle": authority.certificate.decode()}
@@ -410,15 +411,15 @@ def test_only_the_first_creation_of_the_release_s_own_config_is_not_reviewed(pla
         assert [review[:2] for review in stub.take()] == [("/validate", "UPDATE")]
 
 
-def _least_spec(plural: str, version: str) -> Json:
+def _least_spec(plural: str, version: str) -> JsonObject:
     """Return a spec that the schema of a kind takes: each required field with a value of its type."""
     crd = yaml.safe_load((CHART / "files" / "crds" / f"{plural}.yaml").read_text())
     found = next(v for v in crd["spec"]["versions"] if v["name"] == version)
-    spec: Json = _least(found["schema"]["openAPIV3Schema"]["properties"].get("spec", {"type": "object"}))
+    spec: JsonObject = _least(found["schema"]["openAPIV3Schema"]["properties"].get("spec", {"type": "object"}))
     return spec
 
 
-def _least(schema: Json) -> Any:
+def _least(schema: JsonObject) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
     if "default" in schema:

@@ -15,12 +15,13 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from api.generated import drift
 from api.kinds import AIM_KINDS, AIM_SERVICE_V1ALPHA1
-from app.chart import DERIVED_SETTINGS, TARGET, VALUES, read_values
+from api.view import JsonObject
 from app.settings import describe_settings, load_settings
 from tests.chart.cases import API_VERSIONS, AUTHORITY, CASES
-from tests.chart.conftest import CHART, NAMESPACE, ROOT, Helm, Json
+from tests.chart.conftest import CHART, NAMESPACE, ROOT, Helm
+from tools.chart import DERIVED_SETTINGS, TARGET, VALUES, read_values
+from tools.generated import drift
 from webhooks.metrics import AdmissionMetrics
 
 pytestmark = pytest.mark.chart
@@ -103,7 +104,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED.values(), ids=REFUSED)
-def test_refused_values(helm: Helm, values: Json, words: str) -> None:
+def test_refused_values(helm: Helm, values: JsonObject, words: str) -> None:
     assert words in helm.refused(values)
 
 
@@ -273,9 +274,9 @@ def test_mounted_certificates_need_no_right_on_secrets(helm: Helm) -> None:
 
 
 def test_a_changed_setting_rolls_the_pods(helm: Helm) -> None:
-    def annotations(values: Json) -> Json:
+    def annotations(values: JsonObject) -> JsonObject:
         deployment = _one(helm.objects(values), "Deployment", "aim-adapters")
-        found: Json = deployment["spec"]["template"]["metadata"]["annotations"]
+        found: JsonObject = deployment["spec"]["template"]["metadata"]["annotations"]
         return found
 
     assert annotations({}) == annotations({"podDisruptionBudget": {"enabled": False}})
@@ -307,7 +308,7 @@ def test_every_object_of_the_schema_is_closed() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     free = {"object", "objects", "stringMap"}
 
-    def open_ones(node: Json, path: str) -> list[str]:
+    def open_ones(node: JsonObject, path: str) -> list[str]:
         found = [path] if "properties" in node and node.get("additionalProperties") is not False else []
         for key, inner in node.get("properties", {}).items():
             found += open_ones(inner, f"{path}.{key}")
@@ -330,7 +331,7 @@ def test_long_names_stay_names(helm: Helm) -> None:
 
 def _metrics() -> dict[str, set[str]]:
     """Return all time series of the server by name, with the labels of each."""
-    for module in ("app.servers", "app.watchdog", "certs.metrics", "reconcile.metrics"):
+    for module in ("app.servers", "app.watchdog", "certs.metrics", "kube.metrics", "reconcile.metrics"):
         importlib.import_module(module)
     registry = CollectorRegistry()
     AdmissionMetrics(registry)
@@ -474,7 +475,7 @@ def _name(case: str) -> str:
     return str(CASES[case].get("fullnameOverride", "aim-adapters"))
 
 
-def _one(objects: list[Json], kind: str, name: str) -> Json:
+def _one(objects: list[JsonObject], kind: str, name: str) -> JsonObject:
     found = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
     assert len(found) == 1, f"{kind} {name}: {len(found)} times"
     return found[0]

@@ -7,14 +7,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.supply_chain import UNKNOWN, VULNERABLE, add_dependencies, judge_audit, main, read_lock
+from api.view import JsonObject
 from tests.chart.conftest import ROOT
+from tools.supply_chain import UNKNOWN, VULNERABLE, add_dependencies, judge_audit, main, read_lock
 
-Json = dict[str, Any]
 LOCK = """\
 anyio==4.16.0 \\
     --hash=sha256:aa
@@ -31,18 +30,18 @@ httpx==0.28.1 ; sys_platform == 'linux' \\
 """
 
 
-def component(name: str, version: str) -> Json:
+def component(name: str, version: str) -> JsonObject:
     hashes = [{"alg": "SHA-256", "content": "aa"}]
     return {"name": name, "version": version, "externalReferences": [{"type": "distribution", "hashes": hashes}]}
 
 
-BOM: Json = {
+BOM: JsonObject = {
     "components": [component("anyio", "4.16.0"), component("FastAPI", "0.165.0"), component("httpx", "0.28.1")]
 }
 
 
-def copy_of(bom: Json) -> Json:
-    found: Json = json.loads(json.dumps(bom))
+def copy_of(bom: JsonObject) -> JsonObject:
+    found: JsonObject = json.loads(json.dumps(bom))
     return found
 
 
@@ -75,9 +74,9 @@ def test_a_component_without_checksum_or_a_pin_without_component_is_an_error() -
         add_dependencies({"components": BOM["components"][:2]}, read_lock(LOCK), "aim-adapters")
 
 
-ASKED: Json = {"name": "anyio", "version": "4.16.0", "vulns": []}
-HIT: Json = {"name": "httpx", "version": "0.1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["0.2"]}]}
-SKIPPED: Json = {"name": "six", "skip_reason": "not found"}
+ASKED: JsonObject = {"name": "anyio", "version": "4.16.0", "vulns": []}
+HIT: JsonObject = {"name": "httpx", "version": "0.1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["0.2"]}]}
+SKIPPED: JsonObject = {"name": "six", "skip_reason": "not found"}
 REPORTS = {
     "all is well": ([ASKED], 0, "1 of 1 packages asked about, 0 known"),
     "one is known": ([ASKED, HIT], VULNERABLE, "httpx 0.1: PYSEC-1 (fixed in: 0.2)"),
@@ -88,7 +87,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize(("packages", "status", "words"), REPORTS.values(), ids=REPORTS)
-def test_what_was_not_asked_is_not_called_safe(packages: list[Json], status: int, words: str) -> None:
+def test_what_was_not_asked_is_not_called_safe(packages: list[JsonObject], status: int, words: str) -> None:
     found, lines = judge_audit({"dependencies": packages, "fixes": []})
     assert found == status
     assert words in "\n".join(lines)

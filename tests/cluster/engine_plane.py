@@ -28,11 +28,11 @@ import yaml
 
 from api.kinds import CONFIG_MAP
 from devcluster.front import bring_up, take_down
-from reconcile.client import Client
+from kube.client import Client
+from kube.errors import Transient
+from kube.informer import Informer
+from kube.lease import Lease
 from reconcile.decision import Decision
-from reconcile.errors import Transient
-from reconcile.informer import Informer
-from reconcile.lease import Lease
 from reconcile.shell import Shell
 
 LEASE_DURATION = timedelta(seconds=1)  # the shortest that a Lease object can tell

@@ -10,14 +10,12 @@ import ssl
 import weakref
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
 
+from api.view import JsonObject
 from devcluster.kube import access
-
-Json = dict[str, Any]
 
 _NOT_FOUND, _OK = 404, 200
 
@@ -42,12 +40,12 @@ class Reads:
             self._discover()
         return word in self._kinds
 
-    def get(self, word: str, name: str, namespace: str) -> Json | None:
+    def get(self, word: str, name: str, namespace: str) -> JsonObject | None:
         """Read one object, None when it does not exist."""
         found = self._fetch(f"{self._collection(word, namespace)}/{quote(name)}")
         return None if found is None else _shown(found)
 
-    def items(self, word: str, namespace: str, selector: str = "") -> list[Json]:
+    def items(self, word: str, namespace: str, selector: str = "") -> list[JsonObject]:
         """Read a collection, by labels if a selector is given."""
         query = f"?labelSelector={quote(selector)}" if selector else ""
         found = self._fetch(self._collection(word, namespace) + query) or {"items": []}
@@ -72,13 +70,13 @@ class Reads:
                 for word in (*words, *resource.get("shortNames", ())):
                     self._kinds.setdefault(word, (root, resource["name"], resource["namespaced"]))
 
-    def _fetch(self, path: str) -> Json | None:
+    def _fetch(self, path: str) -> JsonObject | None:
         status, body = self._ask(path)
         if status == _NOT_FOUND:
             return None
         if status != _OK:
             pytest.fail(f"GET {path}: {status} {body.decode(errors='replace')}")
-        found: Json = json.loads(body)
+        found: JsonObject = json.loads(body)
         return found
 
     def _ask(self, path: str) -> tuple[int, bytes]:
@@ -111,6 +109,6 @@ def _close(connections: list[HTTPConnection]) -> None:
         connection.close()
 
 
-def _shown(obj: Json) -> Json:
+def _shown(obj: JsonObject) -> JsonObject:
     """An object as `kubectl get -o json` prints it."""
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api import view
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
 from api.names import (
     LABEL_ROLE,
@@ -21,9 +22,9 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import Json, adapter_refs, name_of, text, uid_of
-from reconcile.client import Client
-from reconcile.errors import ApiError
+from api.view import Json
+from kube.client import Client
+from kube.errors import ApiError
 from reconcile.jobs import job_key
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ class Replica:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         command = [
-            *(sys.executable, "-m", "app.main", "serve", "--no-admission", f"--kubeconfig={self.kubeconfig}"),
+            *(sys.executable, "-m", "cli.main", "serve", "--no-admission", f"--kubeconfig={self.kubeconfig}"),
             *("--namespace=default", f"--pod-name={self.name}", "--bind-address=127.0.0.1", f"--health-port={port}"),
             *("--lease-duration=3s", "--lease-renew-period=500ms", "--lease-write-margin=1s"),
             *("--retry-base=2s", "--reaper-period=1h"),
@@ -74,7 +75,7 @@ class Replica:
 async def leader(client: Client) -> str:
     """Identity of the present leader, "" for none."""
     lease = await client.find(LEASE, "default", LEASE_NAME)
-    return text(lease, "spec", "holderIdentity") or ""
+    return view.text(lease, "spec", "holderIdentity") or ""
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Account:
         while True:
             try:
                 async for event in self.client.watch(kind, version, self.namespace):
-                    version = text(event.object, "metadata", "resourceVersion") or version
+                    version = view.text(event.object, "metadata", "resourceVersion") or version
                     if event.type in ("ADDED", "MODIFIED"):
                         seen.append(event.object)
                     if event.type == "ADDED" and kind == JOB:
@@ -113,12 +114,12 @@ class Account:
         """
         last: dict[str, Json] = {}
         for job in self.made:
-            role = text(job, "metadata", "labels", LABEL_ROLE) or ""
+            role = view.text(job, "metadata", "labels", LABEL_ROLE) or ""
             if role not in (ROLE_FETCH, ROLE_STAGING, ROLE_SUBTREE_SYNC):
                 continue
             work = f"{role} {job_key(job)}"
             if work in last and not self._asked_again(role, last[work], job):
-                yield f"{work}: {name_of(last[work])} and {name_of(job)}"
+                yield f"{work}: {view.name_of(last[work])} and {view.name_of(job)}"
             last[work] = job
 
     def _asked_again(self, role: str, first: Json, second: Json) -> bool:
@@ -127,8 +128,8 @@ class Account:
         owner = first["metadata"]["ownerReferences"][0]["uid"]
         declared = set(_arguments(first, "declared" if role == ROLE_SUBTREE_SYNC else "path"))
         for service in self.versions[AIM_SERVICE]:
-            if uid_of(service) == owner and version_of(first) < version_of(service) < version_of(second):
-                names = {ref.name for ref in adapter_refs(service)}
+            if view.uid_of(service) == owner and version_of(first) < version_of(service) < version_of(second):
+                names = {ref.name for ref in view.adapter_refs(service)}
                 if names != declared if role == ROLE_SUBTREE_SYNC else not declared <= names:
                     return True
         return False
@@ -142,9 +143,9 @@ class Account:
                 "spec": isvc["spec"],
                 **{key: metadata.get(key) for key in ("labels", "annotations", "ownerReferences")},
             }
-            if last.get(uid_of(isvc)) == content:
-                yield f"{name_of(isvc)} {metadata['resourceVersion']}"
-            last[uid_of(isvc)] = content
+            if last.get(view.uid_of(isvc)) == content:
+                yield f"{view.name_of(isvc)} {metadata['resourceVersion']}"
+            last[view.uid_of(isvc)] = content
 
 
 def _arguments(job: Json, name: str) -> list[str]:

@@ -16,13 +16,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from api.kinds import AIM_ARTIFACT, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
-from reconcile.client import Client
-from reconcile.errors import ApiError, Denied
+from api.view import JsonObject
+from kube.client import Client
+from kube.errors import ApiError, Denied
 
-Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATIONS: dict[str, tuple[Kind, str]] = {
     "validating": (VALIDATING_WEBHOOK_CONFIGURATION, "/validate"),
@@ -55,7 +54,7 @@ class Replica:
                 return float(found.rsplit(" ", 1)[1])
         return 0.0
 
-    def lines(self) -> list[Json]:
+    def lines(self) -> list[JsonObject]:
         """Return what it has logged."""
         text = self.log.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in text if line.startswith("{") and line.endswith("}")]
@@ -122,7 +121,7 @@ def start(log: Path, flags: list[str]) -> Replica:
     """Start one process."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.main", "serve", *flags],
+            [sys.executable, "-m", "cli.main", "serve", *flags],
             cwd=ROOT,
             stdout=out,
             stderr=out,
@@ -132,7 +131,7 @@ def start(log: Path, flags: list[str]) -> Replica:
     return Replica(process, log)
 
 
-def webhook_configuration(name: str, url: str, rule: Json) -> Json:
+def webhook_configuration(name: str, url: str, rule: JsonObject) -> JsonObject:
     """A configuration (`validating` or `mutating`) with one webhook; its CA bundle is left to us."""
     kind, _ = CONFIGURATIONS[name]
     hook = {

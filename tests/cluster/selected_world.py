@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_MODEL,
@@ -17,10 +18,10 @@ from api.kinds import (
     INFERENCE_SERVICE,
     Kind,
 )
-from api.view import Json, condition, items, mapping, name_of
+from api.view import Json
 from bench.reconcile.surroundings import SOURCE, adapter, base_and_profile, service
 from devcluster.pki import Authority, render_kubeconfig
-from reconcile.client import Client
+from kube.client import Client
 from reconcile.settings import CONTROLLERS
 from tests.cluster.engine_plane import Plane
 
@@ -85,23 +86,26 @@ def _object(kind: Kind, place: str, name: str, spec: Json) -> dict[str, Any]:
 async def waiting(client: Client, place: str) -> list[Json]:
     """Return the services that wait for what a cache has not."""
     services, _ = await client.list_all(AIM_SERVICE, place)
-    return [one for one in services if condition(one, "CacheReady").get("reason") == "CachesNotReady"]
+    return [one for one in services if view.condition(one, "CacheReady").get("reason") == "CachesNotReady"]
 
 
 async def served(client: Client, place: str) -> list[Json]:
     """Return the services whose adapters are all on the disk, and that have an InferenceService."""
     services, _ = await client.list_all(AIM_SERVICE, place)
     made, _ = await client.list_all(INFERENCE_SERVICE, place)
-    owners = {ref["name"] for isvc in made for ref in items(isvc, "metadata", "ownerReferences")}
+    owners = {ref["name"] for isvc in made for ref in view.items(isvc, "metadata", "ownerReferences")}
     return [
         one
         for one in services
-        if condition(one, "Adapters").get("reason") == "AdaptersStaged" and name_of(one) in owners
+        if view.condition(one, "Adapters").get("reason") == "AdaptersStaged" and view.name_of(one) in owners
     ]
 
 
 async def reported(client: Client, place: str) -> set[str]:
     """Return the kinds, but for services, of which an object has a status."""
     return {
-        kind.kind for kind in REPORTING for one in (await client.list_all(kind, place))[0] if mapping(one, "status")
+        kind.kind
+        for kind in REPORTING
+        for one in (await client.list_all(kind, place))[0]
+        if view.mapping(one, "status")
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.conftest import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -22,10 +23,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "admission"
 GROUP = "aim.eai.amd.com"
 SPACE = "admission-words"
 BASE = "acme/words-8b"
-Json = dict[str, Any]
 
 
-def obj(kind: str, version: str, name: str, spec: Json, **metadata: Any) -> Json:
+def obj(kind: str, version: str, name: str, spec: JsonObject, **metadata: Any) -> JsonObject:
     return {
         "apiVersion": f"{GROUP}/{version}",
         "kind": kind,
@@ -34,7 +34,7 @@ def obj(kind: str, version: str, name: str, spec: Json, **metadata: Any) -> Json
     }
 
 
-def adapter(name: str, **spec: Any) -> Json:
+def adapter(name: str, **spec: Any) -> JsonObject:
     plain = {
         "type": "adapter",
         "modelId": f"acme/{name}",
@@ -44,17 +44,17 @@ def adapter(name: str, **spec: Any) -> Json:
     return obj("AIMArtifact", "v1alpha1", name, {key: v for key, v in {**plain, **spec}.items() if v is not None})
 
 
-def service(name: str, **spec: Any) -> Json:
+def service(name: str, **spec: Any) -> JsonObject:
     """A service that the reconciler leaves alone."""
     paused = {f"{GROUP}/reconciliation-paused": "true"}
     return obj("AIMService", "v1alpha2", name, {"profile": {"name": "words"}, **spec}, annotations=paused)
 
 
-def refs(*names: str) -> list[Json]:
+def refs(*names: str) -> list[JsonObject]:
     return [{"name": name, "kind": "AIMArtifact"} for name in names]
 
 
-def profile(name: str, features: list[str], sources: int = 1) -> Json:
+def profile(name: str, features: list[str], sources: int = 1) -> JsonObject:
     spec = {
         "aimId": "acme/words",
         "image": "registry.example/words:0.13.0",
@@ -102,7 +102,7 @@ def world(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
 
 
-REFUSED: dict[str, Json] = {
+REFUSED: dict[str, JsonObject] = {
     "mode-change": service("fixed", adapters=refs("medical", "legal"), adapterMode="dynamic"),
     "static-list-change": service("fixed", adapters=refs("medical", "wide")),
     "max-rank-in-static-mode": service("new", adapters=refs("medical"), adapterRuntime={"maxRank": 64}),
@@ -155,7 +155,7 @@ def test_golden_refusals(cluster: Cluster, case: str, way: str) -> None:
     compare(case, done.stderr, way)
 
 
-WARNED: dict[str, Json] = {
+WARNED: dict[str, JsonObject] = {
     "adapter-not-found-yet": service("warned-a", adapters=refs("not-yet")),
     "profile-not-found-yet": service("warned-b", profile={"name": "not-yet"}, adapters=refs("medical")),
     "v1alpha1": {

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_RUNTIME_CONFIG, AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
 from api.names import LABEL_ROLE, ROLE_STAGING, inference_service_name
-from api.view import dig, name_of, text
 from bench.reconcile.surroundings import (
     DEFINITION,
     NAMESPACE,
@@ -30,7 +30,7 @@ from bench.reconcile.surroundings import (
     service,
     service_name,
 )
-from reconcile.client import Client
+from kube.client import Client
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.faulty_api import Faults, FaultyApi
 from tests.cluster.replicas import CONFIGURATIONS, Replica, install_webhooks, judged, remove_webhooks, replicas
@@ -97,8 +97,8 @@ class Town:
     async def pending(self) -> list[str]:
         """Return what is not yet as its service says, in words."""
         services, _ = await self._client.list_all(AIM_SERVICE, self._place)
-        served = {name_of(obj): obj for obj in (await self._client.list_all(INFERENCE_SERVICE, self._place))[0]}
-        by_name = {name_of(obj): obj for obj in services}
+        served = {view.name_of(obj): obj for obj in (await self._client.list_all(INFERENCE_SERVICE, self._place))[0]}
+        by_name = {view.name_of(obj): obj for obj in services}
         found = []
         for number, value in self._env.items():
             name = service_name(number)
@@ -110,13 +110,13 @@ class Town:
         return found
 
     def _wrong(self, obj: dict[str, Any], isvc: dict[str, Any] | None, value: str) -> list[str]:
-        name, status = name_of(obj), obj.get("status") or {}
-        if status.get("observedGeneration") != dig(obj, "metadata", "generation"):
+        name, status = view.name_of(obj), obj.get("status") or {}
+        if status.get("observedGeneration") != view.dig(obj, "metadata", "generation"):
             return [f"{name}: its status is about another generation"]
         if [entry["state"] for entry in status.get("adapters", [])] != ["Downloaded"]:
             return [f"{name}: adapters {status.get('adapters')}"]
         if isvc is None:
-            return [f"{name}: no InferenceService, {text(obj, 'status', 'status')}"]
+            return [f"{name}: no InferenceService, {view.text(obj, 'status', 'status')}"]
         env = {e["name"]: e.get("value", "") for e in isvc["spec"]["predictor"]["containers"][0]["env"]}
         return [] if env.get("EDITED", "") == value else [f"{name}: EDITED is {env.get('EDITED')}, not {value}"]
 
@@ -246,7 +246,7 @@ async def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told(
                     told = {entry["name"]: entry.get("lastError", entry["state"]) for entry in status["adapters"]}
                 assert told[adapter_names(0, 1)[0]] == "Downloaded"
                 jobs, _ = await client.list_all(JOB, place)
-                assert [job for job in jobs if text(job, "metadata", "labels", LABEL_ROLE) == ROLE_STAGING] == []
+                assert [job for job in jobs if view.text(job, "metadata", "labels", LABEL_ROLE) == ROLE_STAGING] == []
                 await install_kinds(client)
                 deadline = time.monotonic() + 60
                 while told["late"] != "Downloaded":
@@ -296,7 +296,7 @@ async def test_the_end_of_a_replica_is_in_good_order(plane: Plane, client: Clien
             assert code == 0
             assert reviews.failed == []
             assert ended < 25
-            assert text(holder, "spec", "holderIdentity")
+            assert view.text(holder, "spec", "holderIdentity")
 
 
 async def point_to(client: Client, replica: Replica) -> None:

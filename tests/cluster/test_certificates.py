@@ -26,8 +26,8 @@ from app.serve import Stop
 from app.servers import Receive, Scope, Send, answer
 from app.settings import load_settings
 from app.wiring import Parts, Wiring
-from reconcile.client import Client
-from reconcile.errors import ApiError
+from kube.client import Client
+from kube.errors import ApiError
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replicas import CONFIGURATIONS, webhook_configuration
 from tests.waiting import until

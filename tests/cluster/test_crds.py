@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from api import kinds
-from api.crds import DIRECTORY, SHORT_NAMES, crd, render_crds
 from api.kinds import AIM_KINDS, AIM_SERVICE, AIM_SERVICE_V1ALPHA1, Kind
 from api.models.marks import not_acted_on_paths
+from api.view import JsonObject
 from tests.manifests import full, full_status
+from tools.crds import DIRECTORY, SHORT_NAMES, crd, render_crds
 
 pytestmark = pytest.mark.cluster
 
-Json = dict[str, Any]
 EACH_KIND = pytest.mark.parametrize("kind", AIM_KINDS, ids=lambda kind: kind.kind)
 
 
@@ -30,31 +30,31 @@ class Kubectl:
     def __init__(self, program: str, kubeconfig: str) -> None:
         self._command = [program, "--kubeconfig", kubeconfig]
 
-    def __call__(self, *arguments: str, stdin: Json | None = None) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str, stdin: JsonObject | None = None) -> subprocess.CompletedProcess[str]:
         text = None if stdin is None else json.dumps(stdin)
         return subprocess.run(
             [*self._command, *arguments], input=text, capture_output=True, text=True, check=False, timeout=60
         )
 
-    def ok(self, *arguments: str, stdin: Json | None = None) -> str:
+    def ok(self, *arguments: str, stdin: JsonObject | None = None) -> str:
         """Run it, expect success, return what it printed."""
         done = self(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def refused(self, manifest: Json) -> str:
+    def refused(self, manifest: JsonObject) -> str:
         """Apply a manifest, expect a refusal, return what the user reads."""
         done = self("apply", "--validate=strict", "-f", "-", stdin=manifest)
         assert done.returncode != 0, done.stdout
         return done.stderr
 
-    def apply(self, manifest: Json) -> str:
+    def apply(self, manifest: JsonObject) -> str:
         """Apply a manifest under strict validation."""
         return self.ok("apply", "--validate=strict", "-f", "-", stdin=manifest)
 
-    def get(self, *arguments: str) -> Json:
+    def get(self, *arguments: str) -> JsonObject:
         """Return one object."""
-        found: Json = json.loads(self.ok("get", *arguments, "-o", "json"))
+        found: JsonObject = json.loads(self.ok("get", *arguments, "-o", "json"))
         return found
 
 
@@ -79,7 +79,7 @@ def _resource(kind: Kind) -> str:
     return f"{kind.plural}.{kind.version}.{kind.group}"
 
 
-def _spec(spec: Json, name: str = "probe", kind: Kind = AIM_SERVICE) -> Json:
+def _spec(spec: JsonObject, name: str = "probe", kind: Kind = AIM_SERVICE) -> JsonObject:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
 
 
@@ -229,11 +229,11 @@ def test_null_counts_as_absent(kubectl: Kubectl) -> None:
     assert stored.get("routing") is None
 
 
-def _adapters(count: int) -> list[Json]:
+def _adapters(count: int) -> list[JsonObject]:
     return [{"name": f"a-{number}"} for number in range(count)]
 
 
-REFUSED: dict[str, tuple[Json, str]] = {
+REFUSED: dict[str, tuple[JsonObject, str]] = {
     "several at once, each with its path": (
         _spec({"adapterMode": "Static", "replicas": -1, "profileOverrides": {"features": ["lora"]}}),
         'spec.adapterMode: Unsupported value: "Static": supported values: "static", "dynamic"',
@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("manifest", "message"), REFUSED.values(), ids=REFUSED)
-def test_refused(kubectl: Kubectl, manifest: Json, message: str) -> None:
+def test_refused(kubectl: Kubectl, manifest: JsonObject, message: str) -> None:
     printed = kubectl.refused(manifest)
     assert message in printed
     assert f'The {manifest["kind"]} "probe" is invalid' in printed

@@ -21,13 +21,13 @@ import pytest
 
 from api.kinds import CONFIG_MAP, LEASE, Kind
 from api.names import LEASE_NAME
-from reconcile.cache import Key
-from reconcile.client import Client
-from reconcile.engine import AlwaysLeading, Engine, Watch
-from reconcile.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
-from reconcile.informer import Informer
-from reconcile.lease import Lease, boot_time
-from reconcile.metrics import CACHE_RELISTS
+from kube.cache import Key
+from kube.client import Client
+from kube.engine import AlwaysLeading, Engine, Watch
+from kube.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
+from kube.informer import Informer
+from kube.lease import Lease, boot_time
+from kube.metrics import CACHE_RELISTS
 from tests.cluster.engine_plane import LEASE_DURATION, WRITTEN, Plane, Proxy, behind, started_plane
 from tests.waiting import in_background, until
 
@@ -260,7 +260,7 @@ async def test_no_clock_but_the_own_is_believed(
     """Clocks that are hours apart, in the lease too: one leads, the other follows when it has gone, and not before."""
     times = {"direct": 0.0, "ahead": 40_000.0}
     walls = iter(["1999-01-01T00:00:00.000000Z", "2099-12-31T00:00:00.000000Z"] * 10_000)
-    monkeypatch.setattr("reconcile.lease._micro_now", lambda: next(walls))
+    monkeypatch.setattr("kube.lease._micro_now", lambda: next(walls))
     leases = {
         name: Lease(
             direct,

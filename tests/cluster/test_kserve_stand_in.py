@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from devcluster.kserve.__main__ import READY_LINE
 from devcluster.kube import Kube, KubeError, path_for
 
 pytestmark = pytest.mark.cluster
 
-Json = dict[str, Any]
 GROUP = "serving.kserve.io"
 AUTOSCALER = f"{GROUP}/autoscalerClass"
 MANAGER = "aim-adapters"
@@ -84,20 +84,20 @@ class World:
         }.get(plural, "v1")  # fmt: skip
         return path_for(version, plural, self.namespace, name)
 
-    async def apply(self, body: Json, *, force: bool = False) -> Json:
+    async def apply(self, body: JsonObject, *, force: bool = False) -> JsonObject:
         path = self.path("inferenceservices", body["metadata"]["name"])
         return await self.kube.apply(path, body, field_manager=MANAGER, force=force)
 
-    async def isvc(self, name: str = "demo") -> Json:
+    async def isvc(self, name: str = "demo") -> JsonObject:
         return await self.kube.get(self.path("inferenceservices", name))
 
-    async def deployment(self, name: str = "demo-predictor") -> Json | None:
+    async def deployment(self, name: str = "demo-predictor") -> JsonObject | None:
         return await self.kube.find(self.path("deployments", name))
 
-    async def service(self, name: str = "demo-predictor") -> Json | None:
+    async def service(self, name: str = "demo-predictor") -> JsonObject | None:
         return await self.kube.find(self.path("services", name))
 
-    async def condition(self, kind: str = "Ready", name: str = "demo") -> Json:
+    async def condition(self, kind: str = "Ready", name: str = "demo") -> JsonObject:
         conditions = ((await self.isvc(name)).get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == kind), {})
 
@@ -111,10 +111,10 @@ class World:
                 return answer
             await asyncio.sleep(0.03)
 
-    async def made(self) -> Json:
+    async def made(self) -> JsonObject:
         """Wait for the Deployment and for the status that speaks of it."""
 
-        async def ask() -> Json | None:
+        async def ask() -> JsonObject | None:
             found = await self.deployment()
             status = (await self.isvc()).get("status") or {}
             return found if found and status.get("observedGeneration") else None
@@ -132,10 +132,10 @@ class World:
             }
             await self.kube.patch_status(self.path("pods", pod["metadata"]["name"]), status)
 
-    async def ready(self) -> Json:
+    async def ready(self) -> JsonObject:
         """Bring pods to readiness until the InferenceService says so."""
 
-        async def ask() -> Json | None:
+        async def ask() -> JsonObject | None:
             await self.answer_pods()
             return (await self.isvc()) if (await self.condition()).get("status") == "True" else None
 
@@ -155,7 +155,7 @@ async def world(kubeconfig: Path, stand_in: StandIn) -> AsyncIterator[World]:
         await kube.delete(f"/api/v1/namespaces/{made['metadata']['name']}")
 
 
-def isvc(name: str = "demo", *, annotations: Json | None = None, **predictor: Any) -> Json:
+def isvc(name: str = "demo", *, annotations: JsonObject | None = None, **predictor: Any) -> JsonObject:
     resources = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1024Mi"}}
     container = {
         "name": "kserve-container",
@@ -257,13 +257,13 @@ async def test_another_editor_conflicts_on_the_whole_list(world: World) -> None:
     assert [e["name"] for e in forced["spec"]["predictor"]["containers"][0]["env"]] == ["A"]
 
 
-def with_container(**fields: Any) -> Json:
+def with_container(**fields: Any) -> JsonObject:
     body = isvc()
     body["spec"]["predictor"]["containers"][0] |= fields
     return body
 
 
-TYPED: dict[str, Json] = {
+TYPED: dict[str, JsonObject] = {
     "unknown field": isvc(replica=3),
     "unknown field of a container": with_container(imagePolicy="Always"),
     "duplicate env name": with_container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
@@ -275,13 +275,13 @@ TYPED: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("body", TYPED.values(), ids=TYPED)
-async def test_what_does_not_fit_the_schema_is_a_500(world: World, body: Json) -> None:
+async def test_what_does_not_fit_the_schema_is_a_500(world: World, body: JsonObject) -> None:
     with pytest.raises(KubeError, match="failed to create typed patch object") as caught:
         await world.apply(body)
     assert caught.value.status == 500
 
 
-FORBIDDEN: dict[str, tuple[Json, int, str]] = {
+FORBIDDEN: dict[str, tuple[JsonObject, int, str]] = {
     "name": (isvc("1st"), 403, "denied the request"),
     "min above max": (isvc(minReplicas=2), 403, "minReplicas cannot be greater"),
     "negative": (isvc(minReplicas=-1), 403, "less than 0"),
@@ -292,7 +292,7 @@ FORBIDDEN: dict[str, tuple[Json, int, str]] = {
 
 
 @pytest.mark.parametrize(("body", "status", "words"), FORBIDDEN.values(), ids=FORBIDDEN)
-async def test_the_webhooks_refuse(world: World, body: Json, status: int, words: str) -> None:
+async def test_the_webhooks_refuse(world: World, body: JsonObject, status: int, words: str) -> None:
     with pytest.raises(KubeError) as caught:
         await world.apply(body)
     assert caught.value.status == status
@@ -306,7 +306,7 @@ async def test_the_mode_cannot_be_changed_later(world: World) -> None:
         await world.apply(isvc(annotations={f"{GROUP}/deploymentMode": "Knative"}))
 
 
-FAILING: dict[str, tuple[Json, str]] = {
+FAILING: dict[str, tuple[JsonObject, str]] = {
     "cpu request without limit": (
         with_container(resources={"requests": {"cpu": "4"}}), "must be less than or equal to cpu limit",
     ),
@@ -320,7 +320,7 @@ FAILING: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("body", "words"), FAILING.values(), ids=FAILING)
-async def test_accepted_but_never_made(world: World, body: Json, words: str) -> None:
+async def test_accepted_but_never_made(world: World, body: JsonObject, words: str) -> None:
     await world.apply(body)
 
     async def failed() -> bool:
@@ -354,7 +354,7 @@ async def test_a_name_that_is_too_long_is_accepted_and_then_fails(world: World) 
     await world.eventually(failed)
     assert "invalid domain name" in (await world.condition(name="b" * (limit + 1)))["message"]
 
-    async def longest() -> Json | None:
+    async def longest() -> JsonObject | None:
         return await world.deployment("a" * limit + "-predictor")
 
     await world.eventually(longest)
@@ -446,7 +446,7 @@ async def test_replicas_belong_to_the_class(world: World) -> None:
 async def test_stop_takes_the_pods_away_and_start_brings_them_back(world: World) -> None:
     await world.apply(isvc())
     await world.made()
-    patch: Json = {"metadata": {"annotations": {f"{GROUP}/stop": "true"}}}
+    patch: JsonObject = {"metadata": {"annotations": {f"{GROUP}/stop": "true"}}}
     await world.kube.patch(world.path("inferenceservices", "demo"), patch)
 
     async def stopped() -> bool:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from app.plugin.access import Access, run
-from app.plugin.gather import gather
-from app.plugin.why import walk
+from api.view import JsonObject
+from cli.plugin.access import Access, run
+from cli.plugin.gather import gather
+from cli.plugin.why import walk
 from tests.cluster.conftest import Cluster
 from tests.cluster.product.team import IMAGE, Team
 
-PROGRAM = (sys.executable, "-m", "app.main")
-Json = dict[str, Any]
+PROGRAM = (sys.executable, "-m", "cli.main")
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def ask_json(team: Team, *args: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-def broken(team: Team, *args: str) -> Json:
+def broken(team: Team, *args: str) -> JsonObject:
     """Return the link at which `why` stopped."""
     (walk,) = ask_json(team, "why", *args, code=1)["walks"]
-    found: Json = walk["links"][-1]
+    found: JsonObject = walk["links"][-1]
     return found
 
 
@@ -82,7 +82,7 @@ def test_a_life_by_commands_alone(team: Team) -> None:
     assert team.models("chat") == {"acme/tiny-llama"}
 
 
-def stopped(team: Team, place: str, reason: str) -> Json | None:
+def stopped(team: Team, place: str, reason: str) -> JsonObject | None:
     """Return where `why` stops if it is there; while a staging is tried again, it is its Job that runs."""
     link = broken(team, "chat", "sql")
     return link if (link["link"], link["reason"]) == (place, reason) else None
@@ -97,7 +97,7 @@ def test_why_finds_each_broken_link(team: Team) -> None:
 
     team.apply(team.adapter("sql", "hf://nobody/here"))
     team.until_failed("chat", "sql", "SourceRepositoryNotFound")
-    link: Json = team.until("why to stop at the Job", lambda: stopped(team, "job", "SourceRepositoryNotFound"))
+    link: JsonObject = team.until("why to stop at the Job", lambda: stopped(team, "job", "SourceRepositoryNotFound"))
     assert "retry chat sql" in link["fix"]
 
     team.delete("aimartifact", "sql")
@@ -106,7 +106,7 @@ def test_why_finds_each_broken_link(team: Team) -> None:
     team.until("why to stop at the files", lambda: stopped(team, "files", "AdapterIsLfsPointer"))
 
 
-def profile(team: Team, name: str, *, model: str = "acme/tiny-llama", **spec: Any) -> Json:
+def profile(team: Team, name: str, *, model: str = "acme/tiny-llama", **spec: Any) -> JsonObject:
     """A profile of the namespace: the small base on one MI300X, with adapters, unless `spec` says otherwise."""
     body = {
         "aimId": model,
@@ -120,7 +120,7 @@ def profile(team: Team, name: str, *, model: str = "acme/tiny-llama", **spec: An
     return team._object("v1alpha2", "AIMProfile", name, body)
 
 
-BREAKAGES: dict[str, tuple[Json, str, str]] = {
+BREAKAGES: dict[str, tuple[JsonObject, str, str]] = {
     # service → what is special about it, where `why` stops, with which reason
     "paused": ({}, "service", "ReconciliationPaused"),
     "no-profile": ({"profile": {"name": "not-there"}}, "profile", "ReferenceNotFound"),
@@ -230,11 +230,11 @@ def test_the_template_pipeline(team: Team) -> None:
 # -- check ----------------------------------------------------------------------------------------------------------
 
 
-def check(team: Team, *objects: Json, code: int = 0) -> Json:
+def check(team: Team, *objects: JsonObject, code: int = 0) -> JsonObject:
     text = yaml.safe_dump_all(objects)
     done = team.cluster.run(*PROGRAM, "check", "-f", "-", "-o", "json", "-n", team.namespace, stdin=text, check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    found: Json = json.loads(done.stdout)
+    found: JsonObject = json.loads(done.stdout)
     return found
 
 

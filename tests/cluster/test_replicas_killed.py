@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB
 from api.names import LABEL_ROLE, ROLE_FETCH, inference_service_name
-from api.view import Json, condition, items, name_of, text
+from api.view import Json
 from bench.reconcile.surroundings import NAMESPACE, Outside, adapter, base_and_profile, install_kinds, service
 from bench.reconcile.surroundings import namespace as namespace_object
-from reconcile.client import Client
-from reconcile.errors import Transient
+from kube.client import Client
+from kube.errors import Transient
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replica_world import Account, Replica, audited, leader
 from tests.cluster.selected_world import (
@@ -116,7 +117,7 @@ async def test_selected_controllers_write_their_kinds_only_and_complete_each_oth
             await _at_rest(plane)
             assert await reported(client, SERVED) == set(), "what others report is left to them"
             jobs, _ = await client.list_all(JOB, SERVED)
-            assert not [job for job in jobs if text(job, "metadata", "labels", LABEL_ROLE) == ROLE_FETCH]
+            assert not [job for job in jobs if view.text(job, "metadata", "labels", LABEL_ROLE) == ROLE_FETCH]
 
             processes["others"].start()
             await _both(client, served)
@@ -145,7 +146,7 @@ class Editor:
         if index % 2:
             made["spec"] = {"model": {"name": MODEL}}
         made["spec"] |= {"adapterMode": "dynamic", "adapters": [_ref("red")]}
-        self.wanted[name_of(made)] = dict(made["spec"])
+        self.wanted[view.name_of(made)] = dict(made["spec"])
         await self.client.create(AIM_SERVICE, made)
 
     async def edit(self) -> None:
@@ -202,17 +203,17 @@ async def _converged(client: Client, wanted: dict[str, Json]) -> list[str]:
     """Name what differs from what was asked for."""
     services, _ = await client.list_all(AIM_SERVICE, PLACE)
     served, _ = await client.list_all(INFERENCE_SERVICE, PLACE)
-    by_name = {name_of(isvc): isvc for isvc in served}
+    by_name = {view.name_of(isvc): isvc for isvc in served}
     wrong = []
     for obj in services:
-        name, spec = name_of(obj), wanted[name_of(obj)]
-        told = {entry["name"]: entry.get("state") for entry in items(obj, "status", "adapters")}
+        name, spec = view.name_of(obj), wanted[view.name_of(obj)]
+        told = {entry["name"]: entry.get("state") for entry in view.items(obj, "status", "adapters")}
         asked = {ref["name"]: "Downloaded" for ref in spec["adapters"]}
         isvc = by_name.get(inference_service_name(name, PLACE) or "")
         if told != asked:
             wrong.append(f"{name}: {told} instead of {asked}")
-        elif condition(obj, "Adapters").get("reason") != "AdaptersStaged":
-            wrong.append(f"{name}: {condition(obj, 'Adapters')}")
+        elif view.condition(obj, "Adapters").get("reason") != "AdaptersStaged":
+            wrong.append(f"{name}: {view.condition(obj, 'Adapters')}")
         elif obj["status"]["observedGeneration"] != obj["metadata"]["generation"]:
             wrong.append(f"{name}: its last spec was not handled")
         elif isvc is None or isvc["spec"]["predictor"]["minReplicas"] != spec.get("replicas", 1):

@@ -16,7 +16,7 @@ import pytest
 from api.kinds import VALIDATING_WEBHOOK_CONFIGURATION
 from bench.reconcile.surroundings import install_kinds
 from certs.pem import fingerprint_of, parse_bundle, parse_certificate
-from reconcile.client import Client
+from kube.client import Client
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replicas import Replica, install_webhooks, remove_webhooks, replicas
 from tests.reviews import LONG, Stream

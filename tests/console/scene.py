@@ -25,7 +25,7 @@ from app.health import health_app
 from app.servers import Bounds, LoopServer, bind, serving
 from app.settings import Settings
 from console.routes import Console, Limits
-from reconcile.informers import CachedWorld, make_informers
+from reconcile.world import CachedWorld, make_informers
 from webhooks.routes import Refusal
 
 NOW = datetime.now(UTC).replace(microsecond=0)

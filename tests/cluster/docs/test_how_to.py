@@ -8,18 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from api.view import JsonObject
 from devcluster.base_models import BASE_MODELS
 from devcluster.sample_adapters import SampleAdapter, write_adapter
 from tests.cluster.conftest import Cluster
 from tests.cluster.docs.reader import Reader
 from tests.unit.docs.pages import DOCS, SHELL, Block, blocks
 
-Json = dict[str, Any]
 LONG = bool(os.environ.get("AIM_TEST_LONG"))
 TINY = next(model for model in BASE_MODELS if model.model_id == "acme/tiny-llama")
 
@@ -67,7 +66,7 @@ def test_add_raise_move(reader: Reader, cluster: Cluster, namespace: str) -> Non
     assert "fits acme/tiny-llama" in reader.said[-1]
 
 
-def _load(reader: Reader, name: str) -> list[Json]:
+def _load(reader: Reader, name: str) -> list[JsonObject]:
     return list(yaml.safe_load_all((reader.folder / name).read_text()))
 
 

@@ -17,10 +17,10 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from devcluster.pki import Authority
 from devcluster.sample_adapters import SampleAdapter, write_adapter
 from devcluster.sources.s3 import running_s3
@@ -30,7 +30,6 @@ from tests.cluster.product.team import TINY, Team
 from tests.unit.docs.health import manifest, run_cel, run_lua
 from tests.unit.docs.pages import DOCS, ROOT, SHELL, Block, blocks
 
-Json = dict[str, Any]
 LONG = bool(os.environ.get("AIM_TEST_LONG"))
 PAGES = ("private-sources.md", "own-s3.md", "rescue.md", "adopt.md", "gitops.md")
 OWN_KEY, OWN_SECRET = "KEYOFOURS", "the-secret-of-our-own-service"
@@ -86,7 +85,7 @@ class Desk:
 
 
 @pytest.fixture
-def own_s3(tmp_path: Path) -> Iterator[Json]:
+def own_s3(tmp_path: Path) -> Iterator[JsonObject]:
     """An S3 service of one's own: https with an authority that nobody else knows, one adapter."""
     authority = Authority.ensure(tmp_path / "authority")
     pair = authority.issue("s3", "s3", hosts=("127.0.0.1",), now=datetime.now(UTC))
@@ -97,7 +96,7 @@ def own_s3(tmp_path: Path) -> Iterator[Json]:
 
 
 @pytest.fixture
-def desk(cluster: Cluster, namespace: str, tmp_path: Path, own_s3: Json) -> Desk:
+def desk(cluster: Cluster, namespace: str, tmp_path: Path, own_s3: JsonObject) -> Desk:
     """A reader who knows the hosts that the pages only give examples of."""
     reader, hub, s3 = Reader.at(cluster, namespace, tmp_path), cluster.info["hub"], cluster.info["s3"]
     reader.known = {
@@ -111,7 +110,7 @@ def desk(cluster: Cluster, namespace: str, tmp_path: Path, own_s3: Json) -> Desk
     return Desk(reader, Team(cluster, namespace))
 
 
-def test_sources_and_rescue(desk: Desk, own_s3: Json) -> None:
+def test_sources_and_rescue(desk: Desk, own_s3: JsonObject) -> None:
     """An own S3 service, then a private hub and bucket; in the long run the other pages."""
     team = desk.team
     use_an_own_s3(desk, own_s3)
@@ -126,12 +125,12 @@ def test_sources_and_rescue(desk: Desk, own_s3: Json) -> None:
         assert not desk.left(*PAGES)
 
 
-def artifacts(team: Team) -> list[Json]:
+def artifacts(team: Team) -> list[JsonObject]:
     """All artifacts of the namespace."""
     return team.cluster.items("aimartifacts", team.namespace)
 
 
-def use_an_own_s3(desk: Desk, own_s3: Json) -> None:
+def use_an_own_s3(desk: Desk, own_s3: JsonObject) -> None:
     """The page own-s3.md, from its Secret to a loaded adapter."""
     desk.secret("aim-dev-s3", accessKeyId="WRONG", secretAccessKey="wrong")  # only the pages' keys are good ones
     desk.reader.env |= {

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from devcluster.kube import Kube, path_for
 from tests.waiting import until
 
-Json = dict[str, Any]
 PYTHON = sys.executable
 ROOT = Path(__file__).parents[3]
 NODE = "aim-dev-0"
@@ -38,7 +38,7 @@ class Plane:
     """A running control plane."""
 
     folder: Path
-    world: Json
+    world: JsonObject
 
     @property
     def kubeconfig(self) -> Path:
@@ -124,7 +124,7 @@ class World:
     def path(self, plural: str, name: str | None = None, api: str = "v1") -> str:
         return path_for(api, plural, self.namespace, name)
 
-    async def put(self, plural: str, manifest: Json, api: str = "v1") -> Json:
+    async def put(self, plural: str, manifest: JsonObject, api: str = "v1") -> JsonObject:
         return await self.kube.create(self.path(plural, api=api), {"apiVersion": api, **manifest})
 
     async def secret(self, name: str, **data: str) -> None:
@@ -140,8 +140,8 @@ class World:
         return self.plane.folder / "claims" / self.namespace / name
 
     async def pod(
-        self, name: str, *command: str, image: str = "shell:1", pod: Json | None = None, **container: Any
-    ) -> Json:
+        self, name: str, *command: str, image: str = "shell:1", pod: JsonObject | None = None, **container: Any
+    ) -> JsonObject:
         """Create a pod of one container `c`; it gets no token unless told, and never restarts unless told."""
         one = {"name": "c", "image": image, **({"command": list(command)} if command else {}), **container}
         spec = {
@@ -155,9 +155,11 @@ class World:
             "pods", {"kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
         )
 
-    async def until(self, plural: str, name: str, check: Callable[[Json], Any], seconds: float = 15) -> Json:
+    async def until(
+        self, plural: str, name: str, check: Callable[[JsonObject], Any], seconds: float = 15
+    ) -> JsonObject:
         """Wait until the object fits and return it."""
-        last: Json = {}
+        last: JsonObject = {}
         try:
             async with asyncio.timeout(seconds):
                 watch = self.kube.watch(self.path(plural), {"fieldSelector": f"metadata.name={name}"})
@@ -173,19 +175,19 @@ class World:
             )
         raise AssertionError
 
-    async def ended(self, name: str) -> Json:
+    async def ended(self, name: str) -> JsonObject:
         """Wait until the pod is over and return its container's terminated state."""
         pod = await self.until("pods", name, lambda p: p["status"]["phase"] in {"Succeeded", "Failed"})
-        state: Json = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        state: JsonObject = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         return state
 
-    async def running(self, name: str) -> Json:
+    async def running(self, name: str) -> JsonObject:
         return await self.until("pods", name, is_ready)
 
-    async def waiting(self, name: str, reason: str) -> Json:
+    async def waiting(self, name: str, reason: str) -> JsonObject:
         """Wait for a waiting reason and return the waiting state."""
 
-        def check(pod: Json) -> bool:
+        def check(pod: JsonObject) -> bool:
             return waiting_state(pod).get("reason") == reason
 
         return waiting_state(await self.until("pods", name, check))
@@ -196,7 +198,7 @@ class World:
             assert time.monotonic() < deadline, f"{plural}/{name} is still there after {seconds} s"
             await asyncio.sleep(0.05)
 
-    async def event(self, pod: str, reason: str, seconds: float = 10) -> Json:
+    async def event(self, pod: str, reason: str, seconds: float = 10) -> JsonObject:
         deadline = time.monotonic() + seconds
         while True:
             events = await self.kube.list(self.path("events"))
@@ -216,16 +218,16 @@ class World:
         ).read_text()
 
 
-def waiting_state(pod: Json) -> Json:
+def waiting_state(pod: JsonObject) -> JsonObject:
     statuses = pod["status"].get("containerStatuses") or [{}]
     return (statuses[0].get("state") or {}).get("waiting") or {}
 
 
-def restarts(pod: Json) -> int:
+def restarts(pod: JsonObject) -> int:
     return sum(s["restartCount"] for s in pod["status"].get("containerStatuses") or [])
 
 
-def is_ready(pod: Json) -> bool:
+def is_ready(pod: JsonObject) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.node.conftest import World, is_ready, restarts, waiting_state
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
-
-Json = dict[str, Any]
 
 
 async def test_exit_code_zero_is_completed(world: World) -> None:
@@ -56,7 +55,7 @@ async def test_a_start_is_quick(world: World) -> None:
     ],
     ids=["entry point and its arguments", "args replace", "command replaces both", "references"],
 )
-async def test_command_line(world: World, fields: Json, expected: str) -> None:
+async def test_command_line(world: World, fields: JsonObject, expected: str) -> None:
     await world.pod("cmd", image="printer:1", **fields)
     assert (await world.ended("cmd"))["exitCode"] == 0
     assert world.log("cmd").strip() == expected

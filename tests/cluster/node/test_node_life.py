@@ -6,15 +6,13 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.node.conftest import NODE, NodeProcess, World, is_ready, restarts
 
 pytestmark = pytest.mark.cluster
-
-Json = dict[str, Any]
 
 
 def processes_with(word: str) -> list[int]:
@@ -110,7 +108,7 @@ async def test_job_runs_to_completion(world: World) -> None:
     }
     job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"backoffLimit": 0, "template": template}}
     await world.put("jobs", job, "batch/v1")
-    pods: list[Json] = []
+    pods: list[JsonObject] = []
     while not pods:
         pods = await world.kube.list(world.path("pods"), {"labelSelector": "batch.kubernetes.io/job-name=j"})
     state = await world.ended(pods[0]["metadata"]["name"])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.node.conftest import World, is_ready, restarts
 
 pytestmark = pytest.mark.cluster
 
-Json = dict[str, Any]
 # answers with the pod's name; /health is 503 while there is a file of that name in /sick
 SERVER = """
 import http.server, os, socket, sys
@@ -30,7 +30,7 @@ IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}
 HEALTH = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1}
 
 
-async def server(world: World, name: str, labels: Json | None = None, **fields: Any) -> None:
+async def server(world: World, name: str, labels: JsonObject | None = None, **fields: Any) -> None:
     container = {
         "name": "c",
         "image": "python:1",
@@ -93,7 +93,7 @@ async def test_readiness_follows_its_probe(world: World) -> None:
 
 async def test_failed_liveness_restarts(world: World) -> None:
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    fields: Json = {"livenessProbe": {**probe, "terminationGracePeriodSeconds": 1}}
+    fields: JsonObject = {"livenessProbe": {**probe, "terminationGracePeriodSeconds": 1}}
     await world.pod("p", "sleep", "60", pod={"restartPolicy": "Always"}, **fields)
     pod = await world.until("pods", "p", lambda p: restarts(p) >= 1)
     assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.node.conftest import World
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
-Json = dict[str, Any]
 
-
-def claim_volume(name: str, **fields: Any) -> Json:
+def claim_volume(name: str, **fields: Any) -> JsonObject:
     return {"name": name, "persistentVolumeClaim": {"claimName": name, **fields}}
 
 
@@ -248,7 +247,7 @@ async def test_environment(world: World) -> None:
     ],
     ids=["secret", "config map", "key"],
 )
-async def test_missing_environment_source_is_a_config_error(world: World, ref: Json, words: str) -> None:
+async def test_missing_environment_source_is_a_config_error(world: World, ref: JsonObject, words: str) -> None:
     await world.secret("some", other="x")
     await world.pod("p", "true", env=[{"name": "A", "valueFrom": ref}])
     state = await world.waiting("p", "CreateContainerConfigError")
@@ -304,7 +303,7 @@ async def test_non_root_is_demanded_and_root_refused(world: World) -> None:
 
 
 async def test_our_own_code_runs_as_another_user_on_a_read_only_root(world: World) -> None:
-    code = "import os, sys, devcluster.kube, app.cli; print(os.getuid(), sys.flags.isolated)"
+    code = "import os, sys, devcluster.kube, cli.program; print(os.getuid(), sys.flags.isolated)"
     context = {
         "runAsUser": 1000,
         "runAsNonRoot": True,

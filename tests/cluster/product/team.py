@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from api.view import JsonObject
 from devcluster.base_models import BASE_MODELS
 from devcluster.sample_adapters import SampleAdapter, write_adapter
 from tests.cluster.conftest import Cluster
-
-Json = dict[str, Any]
 
 BASES = {model.model_id: model for model in BASE_MODELS}
 TINY = BASES["acme/tiny-llama"]
@@ -54,19 +53,19 @@ class Team:
             shutil.copytree(FIXTURES / fixture, target)
         return f"hf://{self.namespace}/{fixture}"
 
-    def requests(self, source: str) -> list[Json]:
+    def requests(self, source: str) -> list[JsonObject]:
         """What a source was asked so far."""
         facts = self.cluster.info[source]
         secret = facts["token"] if source == "hub" else facts["secretKey"]
         request = urllib.request.Request(f"{facts['endpoint']}/_requests", headers={"X-Control-Secret": secret})
         with urllib.request.urlopen(request, timeout=5) as answer:
             body = json.load(answer)
-        found: list[Json] = body["requests"] if isinstance(body, dict) else body
+        found: list[JsonObject] = body["requests"] if isinstance(body, dict) else body
         return found
 
     # -- objects ----------------------------------------------------------------------------------------------------
 
-    def adapter(self, name: str, uri: str | None = None, **spec: Any) -> Json:
+    def adapter(self, name: str, uri: str | None = None, **spec: Any) -> JsonObject:
         """An AIMArtifact of type adapter for the small base."""
         body = {
             "type": "adapter",
@@ -77,16 +76,18 @@ class Team:
         } | spec
         return self._object("v1alpha1", "AIMArtifact", name, {k: v for k, v in body.items() if v is not None})
 
-    def service(self, name: str, adapters: list[str] | None = None, *, mode: str = "dynamic", **spec: Any) -> Json:
+    def service(
+        self, name: str, adapters: list[str] | None = None, *, mode: str = "dynamic", **spec: Any
+    ) -> JsonObject:
         """An AIMService of the team's pipeline."""
-        body: Json = {"adapterMode": mode, **spec, "env": [*spec.get("env", ()), _WATCHFUL]}
+        body: JsonObject = {"adapterMode": mode, **spec, "env": [*spec.get("env", ()), _WATCHFUL]}
         if adapters:
             body["adapters"] = [{"name": adapter, "kind": "AIMArtifact"} for adapter in adapters]
         if self.pipeline == "profile":
             return self._object("v1alpha2", "AIMService", name, {"profile": {"name": "tiny-mi300x"}} | body)
         return self._object("v1alpha1", "AIMService", name, {"model": {"name": "tiny"}} | body)
 
-    def model_and_template(self) -> list[Json]:
+    def model_and_template(self) -> list[JsonObject]:
         """What the template pipeline needs beside the service."""
         source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
         hardware = {"gpu": {"model": "MI300X", "count": 1}}
@@ -95,13 +96,13 @@ class Team:
             self._object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware}),
         ]
 
-    def _object(self, version: str, kind: str, name: str, spec: Json) -> Json:
+    def _object(self, version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
         metadata = {"name": name, "namespace": self.namespace}
         return {"apiVersion": f"aim.eai.amd.com/{version}", "kind": kind, "metadata": metadata, "spec": spec}
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
-    def apply(self, *objects: Json) -> str:
+    def apply(self, *objects: JsonObject) -> str:
         """Apply objects; fails the test when one is refused."""
         return self.cluster.apply(*objects)
 
@@ -111,29 +112,29 @@ class Team:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def get(self, kind: str, name: str) -> Json:
+    def get(self, kind: str, name: str) -> JsonObject:
         """Return an object, {} when there is none."""
         return self.cluster.get(kind, name, self.namespace) or {}
 
-    def status(self, service: str) -> Json:
+    def status(self, service: str) -> JsonObject:
         """Return the service's status, {} when there is none."""
-        found: Json = self.get("aimservice", service).get("status") or {}
+        found: JsonObject = self.get("aimservice", service).get("status") or {}
         return found
 
-    def entry(self, service: str, adapter: str) -> Json:
+    def entry(self, service: str, adapter: str) -> JsonObject:
         """Return an adapter's entry in the service's status, {} when there is none."""
         return next((e for e in self.status(service).get("adapters") or [] if e["name"] == adapter), {})
 
-    def condition(self, service: str, kind: str) -> Json:
+    def condition(self, service: str, kind: str) -> JsonObject:
         """Return a condition of the service, {} when there is none."""
         return next((c for c in self.status(service).get("conditions") or [] if c["type"] == kind), {})
 
-    def isvc(self, service: str) -> Json:
+    def isvc(self, service: str) -> JsonObject:
         """Return the service's InferenceService, {} when there is none."""
         found = self.cluster.items("isvc", self.namespace, "-l", f"aim.eai.amd.com/service={service}")
         return found[0] if found else {}
 
-    def pods(self, service: str) -> list[Json]:
+    def pods(self, service: str) -> list[JsonObject]:
         """Return the pods of the model server."""
         return self.cluster.items(
             "pods", self.namespace, "-l", f"aim.eai.amd.com/service={service},component=predictor"
@@ -196,18 +197,18 @@ class Team:
         """Wait until the service runs."""
         self.until(f"{service} to run", lambda: self.status(service).get("status") == "Running")
 
-    def until_failed(self, service: str, adapter: str, reason: str) -> Json:
+    def until_failed(self, service: str, adapter: str, reason: str) -> JsonObject:
         """Wait until an adapter has failed for this reason; return its entry."""
 
-        def failed() -> Json | None:
+        def failed() -> JsonObject | None:
             entry = self.entry(service, adapter)
             matches = entry.get("state") == "Failed" and entry.get("lastError", "").startswith(reason)
             return entry if matches else None
 
-        found: Json = self.until(f"{adapter} to fail with {reason}", failed)
+        found: JsonObject = self.until(f"{adapter} to fail with {reason}", failed)
         return found
 
-    def base_models(self) -> list[Json]:
+    def base_models(self) -> list[JsonObject]:
         """Return the artifacts of base models, which caches make."""
         return [a for a in self.cluster.items("aimartifacts", self.namespace) if a["spec"]["type"] == "model"]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from api.view import JsonObject
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import TINY, Team
 
-Json = dict[str, Any]
 
-
-def _exact(team: Team, name: str, parent: str) -> Json:
+def _exact(team: Team, name: str, parent: str) -> JsonObject:
     return team.adapter(name, compatibleWith=None, parentArtifact=parent)
 
 

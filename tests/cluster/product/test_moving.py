@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+from api.view import JsonObject
 from devcluster.base_models import write_base_model
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import TINY, Team
 
-Json = dict[str, Any]
 OTHER = "another-operator"  # the setting adoptManagedBy of the tests' cluster
 THEIRS = {"app.kubernetes.io/managed-by": OTHER}
 PAUSED = "aim.eai.amd.com/reconciliation-paused"
@@ -18,7 +17,7 @@ TAKE_OVER = "aim.eai.amd.com/take-over"
 NAME = "svc-by-another"  # as we would never call it
 
 
-def named(team: Team, name: str) -> Json:
+def named(team: Team, name: str) -> JsonObject:
     return {"name": name, "namespace": team.namespace}
 
 
@@ -26,7 +25,7 @@ def annotate(team: Team, kind: str, name: str, annotation: str) -> None:
     team.cluster.kubectl("annotate", kind, name, "-n", team.namespace, annotation)
 
 
-def tell(team: Team, kind: str, name: str, status: Json) -> None:
+def tell(team: Team, kind: str, name: str, status: JsonObject) -> None:
     """Patch a status."""
     patch = json.dumps({"status": status})
     argv = ("patch", kind, name, "-n", team.namespace, "--subresource=status", "--type=merge", "-p", patch)
@@ -75,7 +74,7 @@ def serve_as_another(team: Team) -> None:
     theirs = {"apiVersion": ours["apiVersion"], "kind": ours["kind"], "metadata": metadata, "spec": spec}
     team.cluster.kubectl("create", f"--field-manager={OTHER}", "-f", "-", input=theirs)
     found = team.get("aimservice", "svc")
-    forgotten: Json = dict.fromkeys(found["status"])
+    forgotten: JsonObject = dict.fromkeys(found["status"])
     tell(team, "aimservice", "svc", forgotten | {"status": "Running"})
     team.until("their server to be ready", lambda: ready_pods(team) == 1 and len(pods(team)) == 1)
 

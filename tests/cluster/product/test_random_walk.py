@@ -11,12 +11,11 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import Any
 
+from api.view import JsonObject
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
-Json = dict[str, Any]
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
 STEPS = int(os.environ.get("AIM_CLUSTER_WALK_STEPS", "120" if LONG else "6"))
 SEED = os.environ.get("AIM_CLUSTER_WALK_SEED") or (random.SystemRandom().randrange(10**6) if LONG else 17)
@@ -31,7 +30,7 @@ class Walker:
     def __init__(self, team: Team, rng: random.Random) -> None:
         self.team, self.rng = team, rng
         self.adapters: list[str] = ["red"]
-        self.spec: Json = {}
+        self.spec: JsonObject = {}
         self.log: list[str] = []
         team.apply(*(team.adapter(name, team.put(name, rank=rng.choice(RANKS))) for name in ADAPTERS))
         self.apply()
@@ -164,7 +163,7 @@ def _settled(team: Team, walker: Walker) -> bool:
     )
 
 
-def _picture(team: Team) -> Json:
+def _picture(team: Team) -> JsonObject:
     status = team.status("svc")
     return {
         "status": status["status"],
@@ -184,7 +183,7 @@ def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
     seed = int(SEED)
     walker = Walker(team, random.Random(seed))
     print(f"AIM_CLUSTER_WALK_SEED={seed}, {STEPS} steps")  # noqa: T201 - shown when it fails
-    templates: dict[str, list[Json]] = {}
+    templates: dict[str, list[JsonObject]] = {}
     try:
         for _ in range(STEPS):
             walker.step()
@@ -204,7 +203,7 @@ def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
         print("\n".join(walker.log))  # noqa: T201 - shown when it fails
 
 
-def _note_template(team: Team, templates: dict[str, list[Json]]) -> None:
+def _note_template(team: Team, templates: dict[str, list[JsonObject]]) -> None:
     """Remember each pod template that an InferenceService was seen to have, in turn."""
     isvc = team.isvc("svc")
     if not isvc:

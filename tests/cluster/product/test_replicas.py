@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import urllib.request
 
+from api.view import JsonObject
 from tests.cluster.product.both import on_both_pipelines
-from tests.cluster.product.team import Json, Team
+from tests.cluster.product.team import Team
 
 
-def _ask(pod: Json, path: str, body: dict[str, str] | None = None) -> str:
+def _ask(pod: JsonObject, path: str, body: dict[str, str] | None = None) -> str:
     """Ask one replica, past the Service."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://{pod['status']['podIP']}:8000{path}", data)
@@ -26,7 +27,7 @@ def _until_counted(team: Team, adapter: str, *wanted: Counted) -> set[str]:
 
     def counted() -> bool:
         status = team.status("svc")
-        entry: Json = next((e for e in status.get("adapters") or [] if e["name"] == adapter), {})
+        entry: JsonObject = next((e for e in status.get("adapters") or [] if e["name"] == adapter), {})
         replicas = (status.get("runtime") or {}).get("currentReplicas")
         seen.append((entry.get("state", ""), entry.get("loadedReplicas"), replicas))
         return seen[-1] in wanted

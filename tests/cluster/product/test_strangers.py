@@ -6,10 +6,10 @@ import json
 import time
 from typing import Any
 
+from api.view import JsonObject
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import IMAGE, ON_DISK, TINY, Team
 
-Json = dict[str, Any]
 PAUSED = "aim.eai.amd.com/reconciliation-paused"
 
 
@@ -18,13 +18,13 @@ def _patch_status(team: Team, kind: str, name: str, patch: Any, how: str = "merg
     team.cluster.kubectl(*argv)
 
 
-def _model(team: Team, name: str, **spec: Any) -> Json:
+def _model(team: Team, name: str, **spec: Any) -> JsonObject:
     body = {"sourceUri": f"hf://{TINY.model_id}", "modelId": TINY.model_id, "size": "16Mi"} | spec
     metadata = {"name": name, "namespace": team.namespace}
     return {"apiVersion": "aim.eai.amd.com/v1alpha1", "kind": "AIMArtifact", "metadata": metadata, "spec": body}
 
 
-def _profile(team: Team, name: str, **spec: Any) -> Json:
+def _profile(team: Team, name: str, **spec: Any) -> JsonObject:
     body = {
         "aimId": "acme/tiny",
         "modelId": TINY.model_id,
@@ -38,12 +38,12 @@ def _profile(team: Team, name: str, **spec: Any) -> Json:
     return {"apiVersion": "aim.eai.amd.com/v1alpha2", "kind": "AIMProfile", "metadata": metadata, "spec": body}
 
 
-def _profile_cache(team: Team) -> Json:
+def _profile_cache(team: Team) -> JsonObject:
     spec = {"profileName": "tiny-mi300x", "profileScope": "Cluster", "requiresAdapterDisk": True}
     return team._object("v1alpha2", "AIMProfileCache", "mine", spec)
 
 
-def _template_cache(team: Team) -> Json:
+def _template_cache(team: Team) -> JsonObject:
     spec = {"templateName": "tiny", "templateScope": "Namespace", "requiresAdapterDisk": True}
     return team._object("v1alpha1", "AIMTemplateCache", "mine", spec)
 
@@ -107,11 +107,11 @@ def test_a_status_that_somebody_edits_is_put_right(team: Team) -> None:
 def test_a_pool_that_no_node_offers_is_named_with_its_labels(team: Team) -> None:
     team.apply(_profile(team, "rare", acceleratorModel="MI355X"), team.service("svc", profile={"name": "rare"}))
 
-    def told() -> Json | None:
+    def told() -> JsonObject | None:
         found = team.condition("svc", "InferenceServiceReady")
         return found if found.get("reason") in ("NoMatchingNode", "Unschedulable") else None
 
-    found: Json = team.until("the empty pool to be told", told)
+    found: JsonObject = team.until("the empty pool to be told", told)
     assert "MI355X" in found["message"] or "node" in found["message"]
     team.until("the labels", lambda: "aim-accelerator.MI355X" in json.dumps(team.status("svc")["conditions"]))
     profile = team.get("aimprofile", "rare")["status"]

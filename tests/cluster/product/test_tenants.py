@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from api.view import JsonObject
 from tests.cluster.conftest import Cluster, new_namespaces
 from tests.cluster.product.both import on_both_pipelines
-from tests.cluster.product.team import PIPELINES, Json, Team
+from tests.cluster.product.team import PIPELINES, Team
 
 
 class Tenants(NamedTuple):
@@ -60,7 +61,7 @@ def test_secret_a_source_brings_no_credential_into_a_status(tenants: Tenants) ->
 @on_both_pipelines
 def test_secret_one_of_another_namespace_is_given_to_nobody(tenants: Tenants) -> None:
     team, victim = tenants
-    reference: Json = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}
+    reference: JsonObject = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}
     team.apply(team.adapter("b", team.put("b"), env=[reference]), team.service("svc", ["a", "b"]))
     team.until("the Job to wait for a Secret that is not there", lambda: 'secret "only-here" not found' in told(team))
     assert team.entry("svc", "b")["state"] not in {"Downloaded", "Loaded"}
@@ -116,7 +117,7 @@ def test_level_of_a_model_server_is_baseline(tenants: Tenants) -> None:
         assert fine not in restricted
 
 
-def _admitted(team: Team, spec: Json, level: str) -> str:
+def _admitted(team: Team, spec: JsonObject, level: str) -> str:
     """Return what the API server says about a pod in a namespace that enforces a level."""
     name = f"{team.namespace}-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level}

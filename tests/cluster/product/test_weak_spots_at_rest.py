@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+from api.view import JsonObject
 from tests.cluster.product.both import on_both_pipelines
-from tests.cluster.product.team import Json, Team
+from tests.cluster.product.team import Team
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
 RESTLESS = 200 if LONG else 16  # services that are not ready: with 200 the reference operator never rests
@@ -53,7 +54,7 @@ def test_weak_spot_14_passes_over_the_same_failure_tell_it_no_more(team: Team) -
 def test_weak_spot_16_hundreds_that_are_not_ready_rest(team: Team) -> None:
     """Unready conditions keep their times, so that no pass wakes the next."""
     half = RESTLESS // 2
-    unknown: Json = {"profile" if team.pipeline == "profile" else "model": {"name": "not-yet"}}
+    unknown: JsonObject = {"profile" if team.pipeline == "profile" else "model": {"name": "not-yet"}}
     waiting = [team.service(f"no-base-{index}", **unknown) for index in range(half)]
     waiting += [team.service(f"static-{index}", ["not-yet"], mode="static") for index in range(half)]
     listed = {"apiVersion": "v1", "kind": "List", "items": waiting}

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from api import kinds
-from api.crds import object_schema
 from api.errors import field_path
 from api.kinds import AIM_KINDS, Kind
 from api.models import MODELS, AIMArtifact, AIMProfileCache, AIMRuntimeConfig, AIMService
 from api.models.marks import not_acted_on_paths
 from api.models.service import AdapterStatus, AIMServiceStatus
+from api.schema import object_schema
 from tests.manifests import ENV, full, full_status
 
 # What the wire knows, per kind: spec paths, then status paths. `*` after a name: any value passes.

@@ -16,7 +16,7 @@ from app.logs import set_up_logging
 from app.metrics_auth import TokenGate, guard_by_token
 from app.servers import Message, Receive, Scope, Send, answer
 from app.watchdog import Watchdog
-from reconcile.errors import ServerError
+from kube.errors import ServerError
 
 
 @pytest.fixture

@@ -26,10 +26,10 @@ from app.settings import Settings, load_settings
 from app.wiring import Parts, Wiring
 from certs.decide import authority_validity
 from certs.pem import make_authority
-from reconcile.cache import Key
-from reconcile.engine import Watch
-from reconcile.informer import Informer
-from tests.unit.reconcile.engine.fake_api import FakeApi, serve, write_kubeconfig
+from kube.cache import Key
+from kube.engine import Watch
+from kube.informer import Informer
+from tests.unit.kube.fake_api import FakeApi, serve, write_kubeconfig
 from tests.waiting import until
 
 WIDGET = Kind("example.com", "v1", "widgets", "Widget")
@@ -362,7 +362,7 @@ async def test_no_credentials_are_told_and_end_it(caplog: pytest.LogCaptureFixtu
 async def spawn(world: World, server: str, *more: str) -> asyncio.subprocess.Process:
     world.settings(server)
     ports = ("--bind-address", "127.0.0.1", "--admission-port", "0", "--health-port", "0")
-    command = (sys.executable, "-m", "app.main", "serve", "--no-reconciler", "--namespace", "ns", *ports, *more)
+    command = (sys.executable, "-m", "cli.main", "serve", "--no-reconciler", "--namespace", "ns", *ports, *more)
     env = {**os.environ, "AIMA_KUBECONFIG": str(world.folder / "kubeconfig")}
     root = Path(app.serve.__file__).parents[1]
     return await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=env, cwd=root)

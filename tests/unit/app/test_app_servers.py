@@ -24,7 +24,7 @@ from certs.decide import authority_validity, leaf_validity
 from certs.pem import issue_leaf, make_authority, parse_certificate, validity_of
 from certs.serve import ServingCertificate
 from tests.waiting import until
-from webhooks.direct import direct_of
+from webhooks.fast.direct import direct_of
 
 AUTHORITY = make_authority("test", authority_validity(datetime.now(UTC), timedelta(days=9)))
 

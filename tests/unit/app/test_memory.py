@@ -13,7 +13,7 @@ import pytest
 from api.kinds import POD
 from app import hugepages, memory
 from app.hugepages import anonymous_ranges, use_huge_pages
-from reconcile.informer import Informer
+from kube.informer import Informer
 
 HUGE = 2 << 20
 MAPS = """\

@@ -11,7 +11,7 @@ import pytest
 
 from api.kinds import Kind
 from app.console import MOST_EVENTS, EventFollower
-from reconcile.errors import ApiError, Forbidden, Gone, Unreachable
+from kube.errors import ApiError, Forbidden, Gone, Unreachable
 from tests.waiting import until
 
 

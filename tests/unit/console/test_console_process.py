@@ -17,7 +17,7 @@ from app.serve import Stop
 from app.settings import load_settings
 from tests.console.scene import adapter, service
 from tests.unit.console.test_console_http import events
-from tests.unit.reconcile.engine.fake_api import FakeApi, serve, write_kubeconfig
+from tests.unit.kube.fake_api import FakeApi, serve, write_kubeconfig
 from tests.waiting import until
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from console.query import Query, parse_query
 from console.views import BaseView, brief, event_view, service_view, used_bytes
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.console.scene import MIB, Scene, adapter, service
 
 JSON = st.recursive(

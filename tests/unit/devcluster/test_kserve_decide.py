@@ -11,18 +11,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.view import JsonObject
 from devcluster.kserve import admission, decide, schema, webhook, words
 from devcluster.kserve.quantity import canonical
 from devcluster.kserve.words import Settings
 
-Json = dict[str, Any]
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:09:00Z"
 STANDARD = Settings()
 KNATIVE = Settings(default_mode="Knative")
 
 
-def isvc(*, name: str = "demo", namespace: str = "team", annotations: Json | None = None, **predictor: Any) -> Json:
+def isvc(
+    *, name: str = "demo", namespace: str = "team", annotations: JsonObject | None = None, **predictor: Any
+) -> JsonObject:
     container = {
         "name": "kserve-container",
         "image": "x/y:1",
@@ -43,7 +45,7 @@ def isvc(*, name: str = "demo", namespace: str = "team", annotations: Json | Non
     }
 
 
-def container_of(deployment: Json) -> Json:
+def container_of(deployment: JsonObject) -> JsonObject:
     return dict(deployment["spec"]["template"]["spec"]["containers"][0])
 
 
@@ -93,7 +95,7 @@ def test_no_container_is_a_panic() -> None:
     assert "index out of range" in answer["status"]["message"]
 
 
-def apply_patch(document: Any, operations: list[Json]) -> Any:
+def apply_patch(document: Any, operations: list[JsonObject]) -> Any:
     """A JSON patch of add, remove and replace, as RFC 6902 has them."""
     document = copy.deepcopy(document)
     for operation in operations:
@@ -119,7 +121,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("abc"), JSON))
-def test_a_patch_leads_from_old_to_new(old: Json, new: Json) -> None:
+def test_a_patch_leads_from_old_to_new(old: JsonObject, new: JsonObject) -> None:
     assert apply_patch(old, admission.patch_of(old, new)) == new
 
 
@@ -138,7 +140,7 @@ def test_quantities_are_written_canonically(raw: str, expected: str) -> None:
 
 # --- refusals ---
 
-REFUSED: dict[str, tuple[Json, str]] = {
+REFUSED: dict[str, tuple[JsonObject, str]] = {
     "a name with a leading digit": (isvc(name="1st"), "'1st'"),
     "a name with a dot": (isvc(name="a.b"), "'a.b'"),
     "min above max": (isvc(minReplicas=3, maxReplicas=2), "minReplicas cannot be greater"),
@@ -151,13 +153,13 @@ REFUSED: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("new", "says"), REFUSED.values(), ids=REFUSED)
-def test_refused_with_403(new: Json, says: str) -> None:
+def test_refused_with_403(new: JsonObject, says: str) -> None:
     answer = webhook.validation({"uid": "1", "object": new}, STANDARD)
     assert (answer["allowed"], answer["status"]["code"]) == (False, 403)
     assert says in answer["status"]["message"]
 
 
-ALLOWED: dict[str, Json] = {
+ALLOWED: dict[str, JsonObject] = {
     "plain": isvc(),
     "no upper bound": isvc(minReplicas=3, maxReplicas=0),
     "zero": isvc(minReplicas=0),
@@ -170,7 +172,7 @@ ALLOWED: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("new", ALLOWED.values(), ids=ALLOWED)
-def test_accepted(new: Json) -> None:
+def test_accepted(new: JsonObject) -> None:
     assert admission.refusal(new, None, STANDARD) is None
 
 
@@ -266,7 +268,7 @@ def test_service_ports() -> None:
     assert decide.render_service(none)["spec"]["ports"][0]["targetPort"] == 8080
 
 
-AUTOSCALERS: dict[str, tuple[str | None, Json, tuple[int, int] | None, int | None]] = {
+AUTOSCALERS: dict[str, tuple[str | None, JsonObject, tuple[int, int] | None, int | None]] = {
     # class, predictor → (minimum, maximum) of the autoscaler, replicas written to the Deployment
     "hpa": (None, {"minReplicas": 2, "maxReplicas": 5}, (2, 5), None),
     "hpa needs one at least": ("hpa", {"minReplicas": 0, "maxReplicas": 0}, (1, 1), None),
@@ -280,7 +282,7 @@ AUTOSCALERS: dict[str, tuple[str | None, Json, tuple[int, int] | None, int | Non
 
 @pytest.mark.parametrize(("kind", "predictor", "bounds", "replicas"), AUTOSCALERS.values(), ids=AUTOSCALERS)
 def test_replicas_and_autoscaler(
-    kind: str | None, predictor: Json, bounds: tuple[int, int] | None, replicas: int | None
+    kind: str | None, predictor: JsonObject, bounds: tuple[int, int] | None, replicas: int | None
 ) -> None:
     annotations = {words.ANNOTATION_AUTOSCALER: kind} if kind else {}
     plan = decide.plan(isvc(annotations=annotations, **predictor))
@@ -356,7 +358,7 @@ def test_modes_that_are_no_modes() -> None:
 # --- status ---
 
 
-def deployment(*conditions: tuple[str, str, str, str], generation: int = 3) -> Json:
+def deployment(*conditions: tuple[str, str, str, str], generation: int = 3) -> JsonObject:
     listed = [{"type": t, "status": s, "reason": r, "message": m} for t, s, r, m in conditions]
     return {"status": {"observedGeneration": generation, "conditions": listed}}
 
@@ -369,7 +371,7 @@ COMPLETE = ("Progressing", "True", "NewReplicaSetAvailable", "m")
 DEADLINE = ("Progressing", "False", "ProgressDeadlineExceeded", "m")
 QUOTA = ("ReplicaFailure", "True", "FailedCreate", "quota")
 
-CONDITIONS: dict[str, tuple[Json | None, str, str]] = {
+CONDITIONS: dict[str, tuple[JsonObject | None, str, str]] = {
     "no Deployment": (None, "False", ""),
     "no condition yet": ({"status": {}}, "False", ""),
     "created": (deployment(CREATED), "Unknown", "NewReplicaSetCreated"),
@@ -384,7 +386,7 @@ CONDITIONS: dict[str, tuple[Json | None, str, str]] = {
 
 
 @pytest.mark.parametrize(("seen", "status", "reason"), CONDITIONS.values(), ids=CONDITIONS)
-def test_conditions_follow_the_deployment(seen: Json | None, status: str, reason: str) -> None:
+def test_conditions_follow_the_deployment(seen: JsonObject | None, status: str, reason: str) -> None:
     report = decide.report(decide.Seen(isvc(), NOW, deployment=seen))
     by_type = {c["type"]: c for c in report.status["conditions"]}
     assert list(by_type) == ["IngressReady", "PredictorReady", "Ready", "Stopped"]
@@ -396,8 +398,8 @@ def test_conditions_follow_the_deployment(seen: Json | None, status: str, reason
     assert (by_type["Stopped"]["status"], by_type["Stopped"]["severity"]) == ("False", "Info")
 
 
-SERVICE: Json = {"spec": {"clusterIP": "127.64.0.9"}}
-POD: Json = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+SERVICE: JsonObject = {"spec": {"clusterIP": "127.64.0.9"}}
+POD: JsonObject = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
 
 def test_addresses_are_there_before_readiness_and_the_generation_is_the_deployments() -> None:
@@ -456,7 +458,7 @@ def test_a_stopped_service_says_so_and_has_no_address() -> None:
     assert "url" not in status
 
 
-def crashed(**state: Json) -> Json:
+def crashed(**state: JsonObject) -> JsonObject:
     return {"status": {"containerStatuses": [{"name": "kserve-container", **state}]}}
 
 

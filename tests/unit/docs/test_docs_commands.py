@@ -10,10 +10,10 @@ from functools import cache
 import pytest
 
 from api import kinds
-from api.crds import SHORT_NAMES
-from app.chart import read_values
-from app.reference_commands import CommandInfo, describe_commands, describe_targets
 from tests.unit.docs.pages import ROOT, SHELL, Command, all_blocks, commands
+from tools.chart import read_values
+from tools.crds import SHORT_NAMES
+from tools.reference_commands import CommandInfo, describe_commands, describe_targets
 
 _KUBECTL_VERBS = """
 annotate apply auth cordon create delete describe diff drain edit exec explain get label logs patch port-forward

@@ -10,23 +10,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.generated import Target, drift
-from app.lint.explain import explain
-from app.plugin.reasons import EVENTS
-from app.reference_commands import describe_commands, describe_targets
-from app.reference_markdown import cell
-from app.reference_metrics import PREFIX, ROOMS, find_metrics
-from app.reference_reasons import all_words
-from app.reference_settings import FIXED
 from app.settings import describe_settings
+from cli.lint.explain import explain
+from cli.plugin.reasons import EVENTS
 from reconcile.settings import ReconcileSettings
 from tests.unit.docs.pages import DOCS, ROOT, all_pages
+from tools.generated import Target, drift
+from tools.markdown import cell
+from tools.reference_commands import describe_commands, describe_targets
+from tools.reference_metrics import PREFIX, ROOMS, find_metrics
+from tools.reference_reasons import all_words
+from tools.reference_settings import FIXED
 
 GENERATORS = (
-    "app.reference_commands",
-    "app.reference_metrics",
-    "app.reference_reasons",
-    "app.reference_settings",
+    "tools.reference_commands",
+    "tools.reference_metrics",
+    "tools.reference_reasons",
+    "tools.reference_settings",
 )
 
 
@@ -106,7 +106,7 @@ NO_REASONS = frozenset([*_TYPES_AND_STATES.split(), *_SAID_BY_OTHERS.split(), *_
 
 
 def _words_of_the_reconciler() -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / "reconcile").rglob("*.py")):
+    for path in sorted(path for room in ("kube", "reconcile") for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and (found := _WORD.match(node.value)):
@@ -133,7 +133,7 @@ def test_each_reason_of_the_reconciler_is_explained() -> None:
     unknown = {
         word: where for word, where in _words_of_the_reconciler() if word not in known and word not in NO_REASONS
     }
-    assert not unknown, "say what they mean in app/plugin/reasons.py (or that they are no reasons in NO_REASONS)"
+    assert not unknown, "say what they mean in cli/plugin/reasons.py (or that they are no reasons in NO_REASONS)"
 
 
 def test_words_that_are_no_reasons_are_still_in_the_code() -> None:

@@ -12,20 +12,20 @@ import yaml
 from typer.testing import CliRunner
 
 from api.kinds import AIM_GROUP
-from app.chart import render as render_chart
-from app.cli import cli
-from app.lint.files import read
-from app.lint.judge import NOT_THERE, Collected, FilesWorld, judge
-from app.lint.schema import check_shape
+from api.view import JsonObject
+from cli.lint.files import read
+from cli.lint.judge import NOT_THERE, Collected, FilesWorld, judge
+from cli.lint.schema import check_shape
+from cli.program import cli
 from devcluster.content import cluster_profile, runtime_config
 from rules.validate import validate
-from rules.world import KIND_BY_NAME, SnapshotWorld, address
+from rules.world import KIND_BY_NAME, address
+from rules.worlds import SnapshotWorld
 from tests.unit.docs.pages import ROOT, Block, all_blocks, all_pages, blocks, name_of
-
-Json = dict[str, Any]
+from tools.chart import render as render_chart
 
 BUILT_IN = [cluster_profile(), runtime_config(hub="http://127.0.0.1:1", s3="http://127.0.0.1:2")]
-ELSEWHERE = frozenset({"docs/lint.md"})  # shows wrong manifests; kept by tests/unit/app/test_people_docs.py
+ELSEWHERE = frozenset({"docs/lint.md"})  # shows wrong manifests; kept by tests/unit/cli/test_people_docs.py
 PAGES_WITH_YAML = [
     page
     for page in all_pages()
@@ -34,7 +34,7 @@ PAGES_WITH_YAML = [
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
 
 
-def _objects(block: Block) -> list[Json]:
+def _objects(block: Block) -> list[JsonObject]:
     try:
         found = [entry for entry in yaml.safe_load_all(block.text) if entry is not None]
     except yaml.YAMLError as error:
@@ -46,23 +46,23 @@ def _ours(entry: object) -> bool:
     return isinstance(entry, dict) and str(entry.get("apiVersion", "")).startswith(f"{AIM_GROUP}/")
 
 
-def _placed(obj: Json) -> Json:
+def _placed(obj: JsonObject) -> JsonObject:
     kind = KIND_BY_NAME[obj["kind"]]
     if not kind.namespaced:
         return obj
     return obj | {"metadata": {"namespace": "default"} | obj["metadata"]}
 
 
-def _key(obj: Json) -> Any:
+def _key(obj: JsonObject) -> Any:
     return address(KIND_BY_NAME[obj["kind"]], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
-def _judged(page: Path) -> Iterator[tuple[Block, Json, list[str], list[str]]]:
+def _judged(page: Path) -> Iterator[tuple[Block, JsonObject, list[str], list[str]]]:
     """Apply a page's manifests one after the other; yield each with the reasons of its errors and warnings."""
     later = [
         _placed(obj) for block in blocks(page) if block.language == "yaml" for obj in _objects(block) if _ours(obj)
     ]
-    stored: dict[Any, Json] = {}
+    stored: dict[Any, JsonObject] = {}
     for block in blocks(page):
         for obj in _objects(block) if block.language == "yaml" else []:
             if not _ours(obj):
@@ -125,7 +125,7 @@ def test_chart_values_are_those_of_the_chart() -> None:
             _check_values(values, schema, schema["$defs"], block.where, "")
 
 
-def _check_values(values: object, schema: Json, defs: Json, where: str, path: str) -> None:
+def _check_values(values: object, schema: JsonObject, defs: JsonObject, where: str, path: str) -> None:
     if "$ref" in schema:
         schema = defs[schema["$ref"].rpartition("/")[2]]
     if isinstance(values, dict) and schema.get("additionalProperties") is False:

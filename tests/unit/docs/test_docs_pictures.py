@@ -8,19 +8,19 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import yaml
 
-from app.lint.explain import explain
-from app.reference_commands import describe_commands
+from api.view import JsonObject
+from cli.lint.explain import explain
 from devcluster.content import cluster_profile
 from rules.validate import validate
-from rules.world import KIND_BY_NAME, SnapshotWorld
+from rules.world import KIND_BY_NAME
+from rules.worlds import SnapshotWorld
 from tests.unit.docs.pages import DOCS, ROOT, all_pages, images
+from tools.reference_commands import describe_commands
 
-Json = dict[str, Any]
 PICTURES = sorted((DOCS / "assets/pictures").glob("*.svg"))
 BASE = "tiny-llama-hf-acme-tiny-llama-43dc5fac"  # as the cache names it
 
@@ -53,7 +53,7 @@ def test_a_picture_fetches_nothing_and_is_shown(picture: Path) -> None:
 
 def test_the_refusal_is_what_the_rules_say(script: ModuleType) -> None:
     info = {"s3": {"accessKey": "a", "secretKey": "b"}, "hub": {"token": "c"}}
-    objects: list[Json] = [obj for obj in script.story(info) if obj["kind"] == "AIMArtifact"]
+    objects: list[JsonObject] = [obj for obj in script.story(info) if obj["kind"] == "AIMArtifact"]
     spec = {"type": "model", "sourceUri": "hf://acme/tiny-llama", "modelId": "acme/tiny-llama"}
     base = {"kind": "AIMArtifact", "metadata": {"name": BASE, "namespace": script.NAMESPACE}, "spec": spec}
     world = SnapshotWorld([*objects, base, cluster_profile()])

@@ -8,8 +8,8 @@ import pytest
 
 from api.kinds import INFERENCE_SERVICE, PERSISTENT_VOLUME_CLAIM, POD
 from api.names import LABEL_MANAGED_BY
-from reconcile.informers import make_informers
 from reconcile.shell import ApplyRefusedError
+from reconcile.world import make_informers
 from tests.unit.reconcile.test_reconcile_calls import Scene, apply, isvc
 
 

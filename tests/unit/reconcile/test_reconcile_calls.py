@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from api import view
 from api.jobs import JobResult
 from api.kinds import (
     AIM_ARTIFACT,
@@ -30,19 +31,18 @@ from api.names import (
     LABEL_MANAGED_BY,
     inference_service_name,
 )
-from api.view import name_of
+from api.view import JsonObject
 from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
-from reconcile.cache import Json
-from reconcile.client import Client, Page
+from kube.client import Client, Page
+from kube.engine import Watch
+from kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
+from kube.poll import Poller
 from reconcile.controllers import Tools, parse_models
 from reconcile.decision import Decision, Delete
-from reconcile.engine import Watch
-from reconcile.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
-from reconcile.informers import CachedWorld, make_informers
-from reconcile.poll import Poller
 from reconcile.service.controller import ServiceController
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import ApplyRefusedError, Shell
+from reconcile.world import CachedWorld, make_informers
 
 PLACE = "team"
 READY = {"status": "Ready", "persistentVolumeClaim": "llama-cache"}
@@ -66,7 +66,7 @@ class Server:
     def stored(self, kind: Kind, obj: dict[str, Any], **more: Any) -> dict[str, Any]:
         self.version += 1
         made = {
-            "uid": f"uid-{kind.plural}-{name_of(obj)}",
+            "uid": f"uid-{kind.plural}-{view.name_of(obj)}",
             "generation": 1,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         }
@@ -80,7 +80,7 @@ class Server:
         self.calls.append(f"apply {kind.plural}")
         if kind == self.refuse:
             raise self.refusal
-        there, fence = self.behind.get((kind, name_of(obj))) or self._cached(kind, obj), obj["metadata"]
+        there, fence = self.behind.get((kind, view.name_of(obj))) or self._cached(kind, obj), obj["metadata"]
         if there is not None and fence["resourceVersion"] != there["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
         if there is None and "uid" in fence:
@@ -93,7 +93,7 @@ class Server:
         yield Page([there] if there else [], "1", False)
 
     def _cached(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any] | None:
-        return self.informers[kind].get(obj["metadata"]["namespace"], name_of(obj))
+        return self.informers[kind].get(obj["metadata"]["namespace"], view.name_of(obj))
 
     async def patch_status(self, kind: Kind, namespace: str, name: str, patch: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(f"patch {kind.plural}")
@@ -115,7 +115,7 @@ class Server:
         return True
 
 
-def _wake(woken: list[tuple[str, str]], watch: Watch, old: Json | None, new: Json | None) -> None:
+def _wake(woken: list[tuple[str, str]], watch: Watch, old: JsonObject | None, new: JsonObject | None) -> None:
     woken += [key for key in watch.keys(old, new) if watch.informer.writer != (AIM_SERVICE, key)]
 
 
@@ -155,8 +155,13 @@ class Scene:
         """Let all Jobs end that carry this key, as their pods say."""
         for job in self.server.informers[JOB].items():
             if key_annotation in job["metadata"]["annotations"]:
-                owner = {"kind": "Job", "apiVersion": "batch/v1", "name": name_of(job), "uid": job["metadata"]["uid"]}
-                metadata = {"name": f"{name_of(job)}-x", "namespace": PLACE, "ownerReferences": [owner]}
+                owner = {
+                    "kind": "Job",
+                    "apiVersion": "batch/v1",
+                    "name": view.name_of(job),
+                    "uid": job["metadata"]["uid"],
+                }
+                metadata = {"name": f"{view.name_of(job)}-x", "namespace": PLACE, "ownerReferences": [owner]}
                 ended = {"exitCode": 0, "message": result.to_termination_message()}
                 status = {"containerStatuses": [{"name": "disk", "state": {"terminated": ended}}]}
                 self.server.add(POD, {"metadata": metadata}, status=status)
@@ -282,7 +287,7 @@ async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> Non
     scene = Scene(projected=True)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
     chat = scene.server.informers[AIM_SERVICE].items()[0]
-    name = inference_service_name(name_of(chat), PLACE)
+    name = inference_service_name(view.name_of(chat), PLACE)
     theirs = isvc(2, {"uid": "other", "kind": "AIMService", "name": "other"})
     theirs["metadata"]["name"] = name
     scene.server.behind[INFERENCE_SERVICE, str(name)] = scene.server.stored(INFERENCE_SERVICE, theirs)

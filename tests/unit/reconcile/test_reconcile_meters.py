@@ -18,10 +18,10 @@ from api.kinds import AIM_SERVICE, JOB, PERSISTENT_VOLUME_CLAIM, POD, Kind
 from api.models.service import AdapterStatus
 from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
 from disk.reasons import REASONS
-from reconcile.client import Client
+from kube.client import Client
+from kube.errors import Unreachable
+from kube.informer import Informer
 from reconcile.decision import Decision, Delete
-from reconcile.errors import Unreachable
-from reconcile.informer import Informer
 from reconcile.jobs import CONTAINER
 from reconcile.meters import ADAPTER_STATES, OTHER, AdapterMeter, JobMeter
 from reconcile.shell import Shell

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from kube.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
 from reconcile.controllers import parse_models
-from reconcile.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
 from tests.waiting import in_background, until
 
 KEY = ("team", "chat")

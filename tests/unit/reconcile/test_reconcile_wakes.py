@@ -10,14 +10,14 @@ import pytest
 from api.jobs import JobResult
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_TEMPLATE_CACHE, INFERENCE_SERVICE, JOB, POD, Kind
 from api.names import ANNOTATION_ATTEMPT, inference_service_name
-from reconcile.cache import key_of
+from kube.cache import key_of
+from kube.client import Client
+from kube.engine import GATHER, Controller
 from reconcile.caches.controller import CacheController
-from reconcile.client import Client
 from reconcile.controllers import SIBLINGS, unless_progress
-from reconcile.engine import GATHER, Controller
-from reconcile.informers import CachedWorld, make_informers
 from reconcile.manager import make_reconciler
 from reconcile.settings import CONTROLLERS, ReconcileSettings
+from reconcile.world import CachedWorld, make_informers
 from rules.world import KIND_BY_NAME
 from tests.unit.reconcile.test_reconcile_calls import PLACE, Scene
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from api import view
 from api.kinds import AIM_SERVICE
-from api.view import name_of, namespace_of
-from reconcile.informers import CachedWorld, make_informers
-from rules.world import SnapshotWorld
+from reconcile.world import CachedWorld, make_informers
+from rules.worlds import SnapshotWorld
 
 SPECS: dict[str, dict[str, Any]] = {
     "by-profile": {"profile": {"name": "wanted"}, "runtimeConfigName": "wanted"},
@@ -46,7 +46,10 @@ def test_who_uses_it(question: str, name: str) -> None:
     scopes = ["here", "elsewhere"] if question == "services_by_artifact" else ["here", "elsewhere", None]
     for world in (SnapshotWorld(SERVICES), CachedWorld(informers)):
         found = [
-            {(namespace_of(service), name_of(service)) for service in getattr(world, question)(scope, "wanted")}
+            {
+                (view.namespace_of(service), view.name_of(service))
+                for service in getattr(world, question)(scope, "wanted")
+            }
             for scope in scopes
         ]
         assert found == [{("here", name)}, set(), {("here", name), ("there", name)}][: len(scopes)]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rules.examples import NAMESPACE, manifest
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 
 NAMES = ["medical", "legal", "tone", "qwen3-8b-base", "absent"]
 IDS = ["Qwen/Qwen3-8B", "meta-llama/Llama-3.1-8B"]

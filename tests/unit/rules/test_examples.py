@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rules.docs import judge_example, render
+from rules.examples import judge_example
 from rules.registry import Rule, all_rules
+from tools.reference_rules import render
 
 CASES = [pytest.param(entry, kind, id=f"{kind}-{entry.name}") for entry in all_rules() for kind in entry.kinds]
 

@@ -11,7 +11,7 @@ from rules.examples import manifest, merge, surroundings
 from rules.relations import MOST_SERVICES_JUDGED
 from rules.validate import judge_stored, validate
 from rules.verdict import Verdict
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.unit.rules.judging import validate_service
 
 

@@ -16,7 +16,8 @@ from rules.glance import left_to_ask
 from rules.registry import Basis, Rule, all_rules, rules_for, run
 from rules.seen import Seen, ServiceSeen
 from rules.validate import validate
-from rules.world import SnapshotWorld, World
+from rules.world import World
+from rules.worlds import SnapshotWorld
 
 from .strategies import json_values, services, worlds
 

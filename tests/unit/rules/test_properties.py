@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import view
 from api.kinds import AIM_KINDS, AIM_SERVICE, Kind
-from api.view import name_of
 from rules.examples import kinds, manifest, merge, surroundings
 from rules.rank import decide_ceiling, round_up
 from rules.resolve import resolve_runtime_config
 from rules.seen import Context, see_service
 from rules.validate import judge_stored, validate
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.unit.rules.judging import validate_service
 
 from .strategies import artifacts, json_values, services, world_objects, worlds
@@ -171,9 +171,9 @@ def test_rounding_up_is_the_least_supported_that_holds(rank: int) -> None:
 @given(artifacts, artifacts)
 def test_artifact_edits_never_fail(new: Any, old: Any) -> None:
     kind = next(kind for kind in AIM_KINDS if kind.kind == "AIMArtifact")
-    service = manifest("AIMService", {"spec": {"adapters": [{"name": name_of(new), "kind": "AIMArtifact"}]}})
+    service = manifest("AIMService", {"spec": {"adapters": [{"name": view.name_of(new), "kind": "AIMArtifact"}]}})
     world = surroundings([service, old])
-    assert not validate(kind, merge(new, {"metadata": {"name": name_of(old)}}), old, world).failures
+    assert not validate(kind, merge(new, {"metadata": {"name": view.name_of(old)}}), old, world).failures
 
 
 def test_deciding_a_ceiling_needs_no_world() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE
-from api.view import name_of
 from rules.examples import NAMESPACE, manifest, merge, surroundings
 from rules.resolve import (
     Missing,
@@ -17,7 +17,8 @@ from rules.resolve import (
     resolve_profile,
     resolve_runtime_config,
 )
-from rules.world import OverlayWorld, SnapshotWorld, address
+from rules.world import address
+from rules.worlds import OverlayWorld, SnapshotWorld
 
 CHAT = manifest("AIMService", {})
 TEMPLATED = manifest("AIMService", {"spec": {"profile": None, "model": {"name": "qwen3-8b"}}})
@@ -198,7 +199,7 @@ def test_of_two_templates_none_is_chosen_unless_one_is_the_default() -> None:
     other = manifest("AIMServiceTemplate", {"metadata": {"name": "other"}, "spec": {"modelName": "qwen3-8b"}})
     pipeline = resolve_pipeline(surroundings([other]), TEMPLATED)
     assert pipeline.template is None
-    assert sorted(name_of(template) for template in pipeline.fitting) == ["other", "qwen3-8b-latency"]
+    assert sorted(view.name_of(template) for template in pipeline.fitting) == ["other", "qwen3-8b-latency"]
     model = {"kind": "AIMModel", "metadata": {"name": "qwen3-8b"}, "spec": {"defaultServiceTemplate": "other"}}
     chosen = resolve_pipeline(surroundings([other, model]), TEMPLATED).template
     assert isinstance(chosen, Resolved)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from api.crds import SERVICE_V1ALPHA1_DEPRECATION
 from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_MODEL, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
 from api.source_uri import SourceUriError, parse_source_uri
@@ -14,6 +13,7 @@ from rules.examples import manifest, merge, surroundings
 from rules.shared import image_too_old
 from rules.validate import validate
 from rules.verdict import LONGEST_WARNING, Verdict
+from tools.crds import SERVICE_V1ALPHA1_DEPRECATION
 
 
 def judged(kind: str, spec: dict[str, Any], old: dict[str, Any] | None = None, version: str = "v1alpha2") -> Verdict:

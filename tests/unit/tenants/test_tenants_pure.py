@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from api import view
 from api.job_env import allowed_in_job
 from api.jobs import JobResult, StageSpec, SyncSpec, parse_termination_message
 from api.kinds import (
@@ -36,30 +37,29 @@ from api.kinds import (
 )
 from api.models.common import EnvVar, LocalObjectReference
 from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import name_of, namespace_of
+from api.view import JsonObject
 from devcluster.node.resolve import expand
 from disk.cli import run_sync
 from disk.layout import Layout, UnsafeNameError
 from disk.sources.guard import is_refused
-from reconcile.auth import plain_credentials
-from reconcile.client import Client
+from kube.auth import plain_credentials
+from kube.client import Client
 from reconcile.controllers import Tools, parse_progress
-from reconcile.informers import _INDEXES, OURS, make_informers
 from reconcile.jobs import literally
 from reconcile.service.decide import decide
-from rules.docs import judge_example
+from reconcile.world import _INDEXES, OURS, make_informers
 from rules.environment import PREDICTOR_ENV
-from rules.examples import NAMESPACE, manifest, scene
+from rules.examples import NAMESPACE, judge_example, manifest, scene
 from rules.registry import Example, Rule, all_rules
 from rules.resolve import Missing, lookup, resolve_runtime_config
 from rules.seen import see_service
 from rules.validate import judge_stored, validate
-from rules.world import KIND_BY_NAME, SnapshotWorld
-from tests.unit.reconcile.engine.fake_api import FakeApi, serve
+from rules.world import KIND_BY_NAME
+from rules.worlds import SnapshotWorld
+from tests.unit.kube.fake_api import FakeApi, serve
 from tests.unit.reconcile.model.life import Life
 from tests.unit.reconcile.service.scene import BASE, KEY, STAGED, SYNCED, observe
 
-Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]
 OTHER = "team-b"
 ESCAPES = [
@@ -77,7 +77,7 @@ ESCAPES = [
 ]
 
 
-def elsewhere(obj: Json) -> Json:
+def elsewhere(obj: JsonObject) -> JsonObject:
     """The same object in the other tenant's namespace."""
     twin = copy.deepcopy(obj)
     twin["metadata"] = {**twin["metadata"], "namespace": OTHER, "uid": "foreign-uid"}
@@ -101,8 +101,8 @@ def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: 
     example: Example = getattr(entry, which)
     spelt = scene(KIND_BY_NAME[kind], example)
     own = [obj for each in AIM_KINDS for obj in spelt.world.objects(each)]
-    copies = [elsewhere(dict(obj)) for obj in own if namespace_of(obj)] + [elsewhere(spelt.new)]
-    copies += [{**copy, "metadata": {**copy["metadata"], "name": f"{name_of(copy)}x"}} for copy in copies]
+    copies = [elsewhere(dict(obj)) for obj in own if view.namespace_of(obj)] + [elsewhere(spelt.new)]
+    copies += [{**copy, "metadata": {**copy["metadata"], "name": f"{view.name_of(copy)}x"}} for copy in copies]
     beside = SnapshotWorld([*copies, *own])
     if entry.basis.value == "stored":
         verdict = judge_stored(KIND_BY_NAME[kind], spelt.new, beside)
@@ -144,7 +144,7 @@ def test_no_field_of_a_spec_takes_a_namespace() -> None:
             assert not found, f"{path.name} {version['name']}: {found}"
 
 
-def _property_names(schema: Json) -> Iterator[str]:
+def _property_names(schema: JsonObject) -> Iterator[str]:
     for name, inner in (schema.get("properties") or {}).items():
         yield name
         yield from _property_names(inner)
@@ -156,7 +156,7 @@ def _property_names(schema: Json) -> Iterator[str]:
 # -- by forged owner ------------------------------------------------------------------------------------------------
 
 
-def tools_over(*objects: tuple[Kind, Json]) -> Tools:
+def tools_over(*objects: tuple[Kind, JsonObject]) -> Tools:
     """The tools of the controllers, over caches that hold these objects."""
     informers = make_informers(cast("Any", None))
     for number, (kind, obj) in enumerate(objects, 1):
@@ -183,7 +183,7 @@ def test_an_owner_reference_reaches_no_other_namespace(kind: Kind) -> None:
         for where in (NAMESPACE, OTHER)
     )
     found = tools_over((kind, mine), (kind, forged)).owned(kind, service)
-    assert [namespace_of(obj) for obj in found] == [NAMESPACE]
+    assert [view.namespace_of(obj) for obj in found] == [NAMESPACE]
 
 
 def test_a_forged_job_tells_no_other_tenants_service_that_its_adapter_is_staged() -> None:
@@ -210,7 +210,7 @@ CLUSTER_WIDE = re.compile(r"^(any-|uid$|image$)")
 
 def test_every_index_word_names_its_namespace() -> None:
     """But for those that lead from cluster kinds, or from a UID that the API server gave, to whom they concern."""
-    everything: Json = {
+    everything: JsonObject = {
         "metadata": {
             "name": "n",
             "namespace": OTHER,
@@ -269,7 +269,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: next(iter(form)))
-def test_a_variable_takes_its_value_from_the_own_namespace_or_pod(form: Json) -> None:
+def test_a_variable_takes_its_value_from_the_own_namespace_or_pod(form: JsonObject) -> None:
     """The schema of the kinds is made of this model: what it does not know, the API server prunes or refuses."""
     with pytest.raises(ValidationError):
         EnvVar.model_validate({"name": "X", "valueFrom": form})
@@ -291,7 +291,7 @@ def test_env_overrides_nothing_that_tells_the_server_where_to_look() -> None:
     assert not [name for name in after if name.startswith("AIM_ADAPTER_") and name not in ours]
 
 
-def _env_of(life: Life) -> dict[str, Json]:
+def _env_of(life: Life) -> dict[str, JsonObject]:
     assert life.isvc is not None
     return {entry["name"]: entry for entry in life.isvc["spec"]["predictor"]["containers"][0]["env"]}
 
@@ -318,7 +318,7 @@ def hostile_life() -> Life:
     return life
 
 
-def rendered_by(life: Life) -> list[Json]:
+def rendered_by(life: Life) -> list[JsonObject]:
     """All that the reconciler made."""
     made = [obj for kind in (JOB, INFERENCE_SERVICE, CONFIG_MAP) for obj in life.store.all(kind)]
     assert {obj["kind"] for obj in made} >= {"Job", "InferenceService"}
@@ -339,7 +339,7 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def test_every_reference_of_a_rendered_object_is_a_bare_name() -> None:
     """What a pod names is of its own namespace when no word says another."""
     for obj in rendered_by(hostile_life()):
-        assert namespace_of(obj) == NAMESPACE
+        assert view.namespace_of(obj) == NAMESPACE
         for path, value in walk(obj.get("spec", {})):
             assert not path.lower().endswith("namespace"), path
             if path.endswith(("secretKeyRef", "configMapKeyRef")):
@@ -392,7 +392,7 @@ def test_a_cluster_configs_secret_is_looked_for_in_the_tenants_own_namespace() -
         life.run_jobs("model-fetch")
         life.run_jobs(ROLE_SUBTREE_SYNC)
     (job,) = life.jobs(ROLE_STAGING)
-    assert namespace_of(job) == NAMESPACE
+    assert view.namespace_of(job) == NAMESPACE
     entry = next(e for e in job["spec"]["template"]["spec"]["containers"][0]["env"] if e["name"] == "HF_TOKEN")
     assert entry["valueFrom"] == {"secretKeyRef": {"name": "shared-token", "key": "t"}}
 
@@ -417,7 +417,7 @@ def test_no_job_asks_the_clouds_metadata_whatever_endpoint_is_set(address: str) 
 
 def test_the_server_itself_asks_pods_only_and_follows_nobody_elsewhere() -> None:
     """Addresses are those of pods of the object's namespace; no redirect, no proxy, no credential, a bounded answer."""
-    source = (ROOT / "reconcile" / "poll.py").read_text()
+    source = (ROOT / "kube" / "poll.py").read_text()
     assert "trust_env=False, follow_redirects=False" in source
     for room in ("webhooks", "rules", "certs"):
         for path in (ROOT / room).rglob("*.py"):
@@ -463,7 +463,7 @@ def _syncs(root: Path, declared: list[str]) -> bool:
         return False
 
 
-def _args(job: Json) -> list[str]:
+def _args(job: JsonObject) -> list[str]:
     return list(job["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
@@ -498,7 +498,7 @@ def test_what_an_artifacts_status_says_of_claims_stays_in_its_namespace() -> Non
     forged = {**BASE, "status": {**BASE["status"], "adapterPersistentVolumeClaim": f"{OTHER}/their-disk"}}
     decision = decide(observe({"spec": {"adapterMode": "dynamic"}}, forged))
     for _, obj in (*decision.create, *decision.apply):
-        assert namespace_of(obj) == NAMESPACE
+        assert view.namespace_of(obj) == NAMESPACE
         claims = [v["claimName"] for path, v in walk(obj) if path.endswith("persistentVolumeClaim")]
         assert all("/" not in claim or claim == f"{OTHER}/their-disk" for claim in claims)  # refused by the API server
 
@@ -561,7 +561,9 @@ UNPACKS_CODE = {"pickle", "marshal", "shelve"}
 UNSAFE = {"eval", "exec", "compile", "__import__"}
 
 
-@pytest.mark.parametrize("room", ["api", "rules", "webhooks", "reconcile", "disk", "certs", "console", "app"])
+@pytest.mark.parametrize(
+    "room", ["api", "rules", "kube", "webhooks", "reconcile", "disk", "certs", "console", "app", "cli"]
+)
 def test_nothing_of_ours_starts_a_program_or_evaluates_a_text(room: str) -> None:
     """What runs in the image: there is nothing that a shell or an interpreter could be given."""
     for path in (ROOT / room).rglob("*.py"):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.view import JsonObject
 from devcluster.node.__main__ import closed_to_others, exposed_paths
 from devcluster.node.agent import sweep_logs
 from devcluster.node.host import Addresses
@@ -37,18 +38,17 @@ from devcluster.node.status import Record, Seen, build_status, decide_phase, dif
 from devcluster.node.volumes import Owner, PodVolumes, Ready, sub_path, write_payload
 from devcluster.service_proxy import Backend, Turns, matches, wanted_listenings
 
-Json = dict[str, Any]
 IMAGE = Image(("/bin/entry",), ("default",), {"FROM_IMAGE": "1"}, uid=None, gid=None, working_dir="/", digest="0" * 64)
 FACTS = PodFacts("127.65.0.10", "127.0.0.1", {"cpu": "8", "memory": "1Ti"})
 NOTHING = Owner(None, None)
 
 
-def pod(**spec: Any) -> Json:
+def pod(**spec: Any) -> JsonObject:
     meta = {"name": "p", "namespace": "ns", "uid": "u1", "labels": {"app": "x", "a": 'q"\n'}}
     return {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}, "status": {}}
 
 
-def nothing(_kind: str, _name: str) -> Json | None:
+def nothing(_kind: str, _name: str) -> JsonObject | None:
     return None
 
 
@@ -80,7 +80,7 @@ def test_expand_never_raises_and_leaves_texts_without_dollar(text: str) -> None:
         ({"command": ["c"], "args": ["a"]}, ["c", "a"]),
     ],
 )
-def test_command_line(container: Json, expected: list[str]) -> None:
+def test_command_line(container: JsonObject, expected: list[str]) -> None:
     assert command_line(IMAGE, container, {}) == expected
 
 
@@ -125,7 +125,7 @@ def test_unknown_field_is_a_config_error() -> None:
     ],
     ids=["rounded up", "divisor", "unset request", "unset limit is the node's"],
 )
-def test_resource_value(ref: Json, expected: str) -> None:
+def test_resource_value(ref: JsonObject, expected: str) -> None:
     assert resource_value(pod(), ref, FACTS, {"resources": {"limits": {"cpu": "1500m"}}}) == expected
 
 
@@ -139,7 +139,9 @@ def test_resource_value(ref: Json, expected: str) -> None:
     ],
     ids=["root", "the image's", "the pod's", "the container's"],
 )
-def test_identity(wide: Json, narrow: Json, image: tuple[int | None, int | None], expected: tuple[Any, ...]) -> None:
+def test_identity(
+    wide: JsonObject, narrow: JsonObject, image: tuple[int | None, int | None], expected: tuple[Any, ...]
+) -> None:
     who = identity(
         pod(securityContext=wide), {"name": "c", "securityContext": narrow}, replace(IMAGE, uid=image[0], gid=image[1])
     )
@@ -222,7 +224,7 @@ def test_addresses_are_unique_remembered_and_not_reused_soon() -> None:
 
 
 def seen(*records: Record, policy: str = "Always", **fields: Any) -> Seen:
-    given: Json = {
+    given: JsonObject = {
         "pod": pod(restartPolicy=policy),
         "records": records,
         "pod_ip": "127.65.0.10",
@@ -269,7 +271,7 @@ def test_phase(case: Seen, phase: str) -> None:
     assert decide_phase(case) == phase
 
 
-def conditions(status: Json) -> dict[str, str]:
+def conditions(status: JsonObject) -> dict[str, str]:
     return {c["type"]: c["status"] for c in status["conditions"]}
 
 
@@ -398,7 +400,7 @@ def test_sub_path_refusals(tmp_path: Path, wanted: str, words: str) -> None:
 # -- Services -----------------------------------------------------------------------------------------------------
 
 
-def service(**spec: Any) -> Json:
+def service(**spec: Any) -> JsonObject:
     given = {"clusterIP": "127.64.0.9", "selector": {"app": "x"}, "ports": [{"port": 80, "targetPort": "http"}]}
     return {"metadata": {"name": "s", "namespace": "ns", "uid": "u"}, "spec": given | spec}
 
@@ -414,7 +416,7 @@ def service(**spec: Any) -> Json:
     ],
     ids=["named port", "TCP only", "headless", "not on loopback", "no selector"],
 )
-def test_where_a_service_is_listened_on(spec: Json, places: list[tuple[str, int, int | str]]) -> None:
+def test_where_a_service_is_listened_on(spec: JsonObject, places: list[tuple[str, int, int | str]]) -> None:
     assert [(one.address, one.port, one.target) for one in wanted_listenings(service(**spec))] == places
 
 

@@ -16,7 +16,7 @@ from reconcile.decision import Decision
 from reconcile.objects import merge_patch
 from rules.examples import manifest
 from rules.validate import judge_stored
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.unit.reconcile.model.life import START
 
 URI = "hf://Qwen/Qwen3-8B"

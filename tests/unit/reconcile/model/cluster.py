@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from api import view
 from api.jobs import Progress
 from api.kinds import (
     AIM_ARTIFACT,
@@ -30,7 +31,7 @@ from api.names import (
     ROLE_SUBTREE_SYNC,
     inference_service_name,
 )
-from api.view import Json, dig, integer, is_adapter, items, name_of, parent_artifact, text, uid_of
+from api.view import Json
 from reconcile.artifact import decide as artifact
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
 from reconcile.caches import decide as caches
@@ -63,7 +64,7 @@ class Cluster:
         self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
 
     def addresses(self) -> list[tuple[Kind, str]]:
-        return [(kind, name_of(obj)) for kind in RECONCILED for obj in self.store.all(kind)]
+        return [(kind, view.name_of(obj)) for kind in RECONCILED for obj in self.store.all(kind)]
 
     def decide(self, kind: Kind, name: str) -> tuple[dict[str, Any], Decision] | None:
         obj = self.store.get(kind, name)
@@ -99,14 +100,14 @@ class Cluster:
             return True
         left -= self.store.store_status(kind, obj, decision.status)
         if kind == AIM_SERVICE and not self.deaf:
-            self.told_of[uid_of(obj)] = self._loaded(obj)
+            self.told_of[view.uid_of(obj)] = self._loaded(obj)
         for deletion in decision.delete:
             if left <= 0:
                 return True
             if self.store.delete(deletion.kind, deletion.name, deletion.uid):
                 self.store.writes.append(f"delete {deletion.kind.kind} {deletion.name}")
                 left -= 1
-        self.events += [f"{name_of(obj)}: {event.reason}: {event.message}" for event in decision.events]
+        self.events += [f"{view.name_of(obj)}: {event.reason}: {event.message}" for event in decision.events]
         if decision.sweep and left > 0:
             self._sweep(obj, decision)
         if decision.recheck_after is not None:
@@ -114,8 +115,8 @@ class Cluster:
         return len(self.store.writes) > before
 
     def _loaded(self, service_object: Json) -> frozenset[str]:
-        isvc = self.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service_object), NAMESPACE))
-        return frozenset(path for pod in self.machinery.pods.get(uid_of(isvc), ()) for path in pod.loaded)
+        isvc = self.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service_object), NAMESPACE))
+        return frozenset(path for pod in self.machinery.pods.get(view.uid_of(isvc), ()) for path in pod.loaded)
 
     def _sweep(self, obj: Json, decision: Decision) -> None:
         job = render_reaper_job(
@@ -133,22 +134,22 @@ class Cluster:
 
     def _jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
         return tuple(
-            read_job(job, self.machinery.job_pods.get(uid_of(job), ()))
+            read_job(job, self.machinery.job_pods.get(view.uid_of(job), ()))
             for job in self.store.owned(JOB, owner)
-            if text(job, "metadata", "labels", LABEL_ROLE) == role
+            if view.text(job, "metadata", "labels", LABEL_ROLE) == role
         )
 
     def _artifact(self, obj: Json) -> Decision:
         world, store = self.store.world(), self.store
         errors = tuple(judge_stored(AIM_ARTIFACT, obj, world).errors)
-        config = resolve_runtime_config(world, NAMESPACE, text(obj, "spec", "runtimeConfigName") or "default")
-        if is_adapter(obj):
-            parent = store.get(AIM_ARTIFACT, parent_artifact(obj))
+        config = resolve_runtime_config(world, NAMESPACE, view.text(obj, "spec", "runtimeConfigName") or "default")
+        if view.is_adapter(obj):
+            parent = store.get(AIM_ARTIFACT, view.parent_artifact(obj))
             return artifact.decide(
                 artifact.Observed(obj, self.machinery.now, self.settings, config, errors=errors, parent=parent)
             )
         known = [cache for kind in CACHES for cache in store.all(kind)]
-        holding = [cache for cache in known if name_of(obj) in caches.artifact_names(cache)]
+        holding = [cache for cache in known if view.name_of(obj) in caches.artifact_names(cache)]
         disk = store.get(PERSISTENT_VOLUME_CLAIM, disk_claim_name(obj))
         return artifact.decide(
             artifact.Observed(
@@ -159,8 +160,8 @@ class Cluster:
                 errors=errors,
                 claim=store.get(PERSISTENT_VOLUME_CLAIM, cache_claim_name(obj)),
                 disk_claim=disk,
-                disk_wanted=dig(obj, "spec", "adapterDisk") is not None
-                or any(dig(cache, "spec", "requiresAdapterDisk") is True for cache in holding),
+                disk_wanted=view.dig(obj, "spec", "adapterDisk") is not None
+                or any(view.dig(cache, "spec", "requiresAdapterDisk") is True for cache in holding),
                 fetches=self._jobs(obj, ROLE_FETCH),
                 reap_jobs=self._jobs(obj, ROLE_REAPER),
                 users=self._users(disk),
@@ -171,24 +172,27 @@ class Cluster:
         found = [
             obj
             for obj in self.store.all(AIM_SERVICE)
-            if disk is not None and text(obj, "status", "adapterDiskPersistentVolumeClaimUid") == uid_of(disk)
+            if disk is not None and view.text(obj, "status", "adapterDiskPersistentVolumeClaimUid") == view.uid_of(disk)
         ]
         return tuple(
-            (uid_of(obj), sum(integer(entry, "attempts") or 0 for entry in items(obj, "status", "adapters")))
+            (
+                view.uid_of(obj),
+                sum(view.integer(entry, "attempts") or 0 for entry in view.items(obj, "status", "adapters")),
+            )
             for obj in found
         )
 
     def _cache(self, cache_kind: Kind, obj: Json) -> Decision:
         kind, origin = self._origin(cache_kind, obj)
-        name = text(obj, "spec", "profileName") or text(obj, "spec", "templateName")
-        sources = items(obj, "spec", "modelSources") or (
-            items(origin, "spec", "modelSources") if origin is not None else None
+        name = view.text(obj, "spec", "profileName") or view.text(obj, "spec", "templateName")
+        sources = view.items(obj, "spec", "modelSources") or (
+            view.items(origin, "spec", "modelSources") if origin is not None else None
         )
         world = self.store.world()
         found = {
             uri: world.artifacts_by_source(NAMESPACE, uri)
             for source in sources or ()
-            if (uri := text(source, "sourceUri"))
+            if (uri := view.text(source, "sourceUri"))
         }
         return caches.decide(
             caches.Observed(obj, cache_kind, self.machinery.now, f'{kind.kind} "{name}"', sources, found)
@@ -197,15 +201,15 @@ class Cluster:
     def _origin(self, cache_kind: Kind, obj: Json) -> tuple[Kind, Json | None]:
         """What a cache is for: a profile, or a template (a model, where the service has no template)."""
         if cache_kind == AIM_PROFILE_CACHE:
-            kind = AIM_CLUSTER_PROFILE if text(obj, "spec", "profileScope") == "Cluster" else AIM_PROFILE
-            return kind, self.store.get(kind, text(obj, "spec", "profileName"))
-        name = text(obj, "spec", "templateName")
+            kind = AIM_CLUSTER_PROFILE if view.text(obj, "spec", "profileScope") == "Cluster" else AIM_PROFILE
+            return kind, self.store.get(kind, view.text(obj, "spec", "profileName"))
+        name = view.text(obj, "spec", "templateName")
         template = self.store.get(AIM_SERVICE_TEMPLATE, name)
         if template is None:
             return AIM_MODEL, self.store.get(AIM_MODEL, name)
-        if items(template, "spec", "modelSources"):
+        if view.items(template, "spec", "modelSources"):
             return AIM_SERVICE_TEMPLATE, template
-        return AIM_SERVICE_TEMPLATE, self.store.get(AIM_MODEL, text(template, "spec", "modelName"))
+        return AIM_SERVICE_TEMPLATE, self.store.get(AIM_MODEL, view.text(template, "spec", "modelName"))
 
     def _service(self, obj: Json) -> Decision:
         return service.decide(self.observe_service(obj))
@@ -213,9 +217,9 @@ class Cluster:
     def observe_service(self, obj: Json) -> service.Observed:
         store, machinery = self.store, self.machinery
         facts = see_service(obj, store.world())
-        isvc = store.get(INFERENCE_SERVICE, inference_service_name(name_of(obj), NAMESPACE))
+        isvc = store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(obj), NAMESPACE))
         origin, wiring = service.cache_origin(facts), live_wiring(isvc)
-        claim = text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
+        claim = view.text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
         stage_jobs = self._jobs(obj, ROLE_STAGING)
         return service.Observed(
             facts,
@@ -226,7 +230,7 @@ class Cluster:
                 cache
                 for cache in (store.all(origin.kind) if origin is not None else ())
                 if origin is not None
-                and origin.name in (text(cache, "spec", "profileName"), text(cache, "spec", "templateName"))
+                and origin.name in (view.text(cache, "spec", "profileName"), view.text(cache, "spec", "templateName"))
             ),
             disk_claim=store.get(PERSISTENT_VOLUME_CLAIM, claim),
             kept_claim=store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None,
@@ -238,7 +242,7 @@ class Cluster:
                 if job.phase == "running"
             },
             isvc=isvc,
-            deployment=store.get(DEPLOYMENT, f"{name_of(isvc)}-predictor") if isvc else None,
+            deployment=store.get(DEPLOYMENT, f"{view.name_of(isvc)}-predictor") if isvc else None,
             pods=machinery.server_pods(isvc, asked=not self.deaf),
             config_maps=tuple(store.owned(CONFIG_MAP, obj)),
         )
@@ -299,8 +303,8 @@ class Cluster:
         words = []
         for kind in RECONCILED:
             for obj in self.store.all(kind):
-                adapters = [(entry["name"], entry["state"]) for entry in items(obj, "status", "adapters")]
-                words.append((name_of(obj), text(obj, "status", "status"), adapters, self._folders()))
+                adapters = [(entry["name"], entry["state"]) for entry in view.items(obj, "status", "adapters")]
+                words.append((view.name_of(obj), view.text(obj, "status", "status"), adapters, self._folders()))
         return repr(words)
 
     def _folders(self) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from api import view
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE, INFERENCE_SERVICE, JOB, Kind
 from api.names import LABEL_ROLE, inference_service_name
-from api.view import Json, condition, items, name_of, text, uid_of
+from api.view import Json
 from reconcile.objects import timestamp
 from reconcile.settings import ReconcileSettings
 from rules.examples import NAMESPACE, manifest
@@ -79,20 +80,20 @@ class Life:
     @property
     def folder(self) -> ServiceFolder:
         """The service's directory on the disk that its status names."""
-        return self.machinery.disks[self.status["adapterDiskPersistentVolumeClaimUid"]][uid_of(self.chat)]
+        return self.machinery.disks[self.status["adapterDiskPersistentVolumeClaimUid"]][view.uid_of(self.chat)]
 
     def state(self, adapter: str) -> str | None:
-        return text(self.entry(adapter), "state")
+        return view.text(self.entry(adapter), "state")
 
     def entry(self, adapter: str) -> Json:
-        return next((entry for entry in items(self.chat, "status", "adapters") if entry["name"] == adapter), {})
+        return next((entry for entry in view.items(self.chat, "status", "adapters") if entry["name"] == adapter), {})
 
     def condition(self, kind: str) -> tuple[str, str]:
-        found = condition(self.chat, kind)
+        found = view.condition(self.chat, kind)
         return found["status"], found["reason"]
 
     def message(self, kind: str) -> str:
-        return str(condition(self.chat, kind).get("message", ""))
+        return str(view.condition(self.chat, kind).get("message", ""))
 
     def jobs(self, role: str) -> list[dict[str, Any]]:
         return [job for job in self.store.all(JOB) if job["metadata"]["labels"][LABEL_ROLE] == role]
@@ -123,4 +124,4 @@ class Life:
         return list(self.store.writes)
 
 
-__all__ = ["START", "Life", "name_of"]
+__all__ = ["START", "Life"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from api import view
 from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
 from api.kinds import AIM_SERVICE, DEPLOYMENT, INFERENCE_SERVICE, JOB, PERSISTENT_VOLUME_CLAIM
-from api.view import Json, dig, items, name_of, terminating, text, uid_of
+from api.view import Json
 from reconcile.objects import timestamp
 from reconcile.service.loading import ServerPod
 from tests.unit.reconcile.model.store import Store
@@ -64,7 +65,7 @@ class Machinery:
     # -- Jobs -------------------------------------------------------------------------------------------------------
 
     def waiting_jobs(self) -> list[dict[str, Any]]:
-        return [job for job in self.store.all(JOB) if not dig(job, "status", "conditions")]
+        return [job for job in self.store.all(JOB) if not view.dig(job, "status", "conditions")]
 
     def run(self, job: Json, outcome: Outcome) -> None:
         """Let a Job's pod run to its outcome."""
@@ -83,7 +84,7 @@ class Machinery:
             ended["message"] = spoken.to_termination_message()
         self._pod(job, {"terminated": ended})
         if outcome == "unread":
-            self.job_pods.pop(uid_of(job), None)
+            self.job_pods.pop(view.uid_of(job), None)
         kind = "Complete" if succeeded else "Failed"
         condition = {
             "type": kind,
@@ -91,12 +92,12 @@ class Machinery:
             "reason": "BackoffLimitExceeded",
             "lastTransitionTime": timestamp(self.now),
         }
-        self.store.set_status(JOB, name_of(job), {"conditions": [condition]})
+        self.store.set_status(JOB, view.name_of(job), {"conditions": [condition]})
 
     def _pod(self, job: Json, state: dict[str, Any]) -> None:
         status = {"podIP": "127.65.0.9", "containerStatuses": [{"name": "disk", "state": state}]}
-        meta = {"name": f"{name_of(job)}-p", "creationTimestamp": timestamp(self.now)}
-        self.job_pods[uid_of(job)] = [{"metadata": meta, "status": status}]
+        meta = {"name": f"{view.name_of(job)}-p", "creationTimestamp": timestamp(self.now)}
+        self.job_pods[view.uid_of(job)] = [{"metadata": meta, "status": status}]
         self.store.version += 1
 
     def _execute(self, job: Json) -> JobResult:
@@ -111,7 +112,7 @@ class Machinery:
             return JobResult(ok=False, reason="JobFailed", message="the pod cannot be scheduled: no claim")
         if isinstance(spec, FetchSpec):
             return self._fetch(spec, claims.get("cache"))
-        disk = self.disks.setdefault(uid_of(claims["adapter-disk"]), {})
+        disk = self.disks.setdefault(view.uid_of(claims["adapter-disk"]), {})
         if isinstance(spec, SyncSpec):
             return _sync(spec, disk)
         if isinstance(spec, StageSpec):
@@ -124,7 +125,7 @@ class Machinery:
 
     def _fetch(self, spec: FetchSpec, claim: Json | None) -> JobResult:
         if claim is not None:
-            self.caches.add(uid_of(claim))
+            self.caches.add(view.uid_of(claim))
         reason = "ModelFetched" if claim is not None else "ModelMeasured"
         return JobResult(ok=True, reason=reason, size_bytes=5 * 2**30)
 
@@ -162,7 +163,7 @@ class Machinery:
 
     def tick(self) -> None:
         """Let KServe, the Deployment controller and the pods catch up."""
-        living = {uid_of(isvc) for isvc in self.store.all(INFERENCE_SERVICE)}
+        living = {view.uid_of(isvc) for isvc in self.store.all(INFERENCE_SERVICE)}
         for gone in self.pods.keys() - living:
             del self.pods[gone]
         for isvc in self.store.all(INFERENCE_SERVICE):
@@ -170,19 +171,19 @@ class Machinery:
         self._collect_claims()
         for claim in self.store.all(PERSISTENT_VOLUME_CLAIM):
             if not claim.get("status"):
-                self.store.set_status(PERSISTENT_VOLUME_CLAIM, name_of(claim), {"phase": "Bound"})
+                self.store.set_status(PERSISTENT_VOLUME_CLAIM, view.name_of(claim), {"phase": "Bound"})
 
     def _roll(self, isvc: Json) -> None:
         template, replicas = _template(isvc), isvc["spec"]["predictor"]["minReplicas"]
-        pods = [pod for pod in self.pods.get(uid_of(isvc), []) if pod.template == template][:replicas]
+        pods = [pod for pod in self.pods.get(view.uid_of(isvc), []) if pod.template == template][:replicas]
         while len(pods) < replicas:
             self._pods_made += 1
             pods.append(Pod(f"pod-{self._pods_made}", template))
         for pod in pods:
             self._serve(pod)
-        if pods != self.pods.get(uid_of(isvc)):
+        if pods != self.pods.get(view.uid_of(isvc)):
             self.store.version += 1
-        self.pods[uid_of(isvc)] = pods
+        self.pods[view.uid_of(isvc)] = pods
         self._report(isvc, template, replicas, pods)
 
     def _serve(self, pod: Pod) -> None:
@@ -202,13 +203,13 @@ class Machinery:
         """What a server finds in its mounts: None where it cannot start."""
         for name, claim_name in template["claims"].items():
             claim = self.store.get(PERSISTENT_VOLUME_CLAIM, claim_name)
-            if claim is None or (terminating(claim) and not self._mounted(claim_name)):
+            if claim is None or (view.terminating(claim) and not self._mounted(claim_name)):
                 return None
-            if name == "model-cache" and uid_of(claim) not in self.caches:
+            if name == "model-cache" and view.uid_of(claim) not in self.caches:
                 raise AssertionError("a server mounts a cache that is not complete")
             if name != "adapter-disk":
                 continue
-            folder = self.disks.get(uid_of(claim), {}).get(template["subtree"])
+            folder = self.disks.get(view.uid_of(claim), {}).get(template["subtree"])
             if folder is None:
                 return None
             limit = int(template["env"]["AIM_ADAPTER_MAX_RANK"])
@@ -216,10 +217,10 @@ class Machinery:
         return frozenset()
 
     def _report(self, isvc: Json, template: Json, replicas: int, pods: list[Pod]) -> None:
-        name = f"{name_of(isvc)}-predictor"
+        name = f"{view.name_of(isvc)}-predictor"
         ready = sum(1 for pod in pods if pod.ready_since is not None)
         if self.store.get(DEPLOYMENT, name) is None:
-            owner = [{"uid": uid_of(isvc), "kind": "InferenceService", "name": name_of(isvc)}]
+            owner = [{"uid": view.uid_of(isvc), "kind": "InferenceService", "name": view.name_of(isvc)}]
             self.store.put(
                 DEPLOYMENT, {"metadata": {"name": name, "ownerReferences": owner}, "spec": {}}, timestamp(self.now)
             )
@@ -237,10 +238,12 @@ class Machinery:
         )
         # maxUnavailable 1: one replica less than wanted is still Available to KServe
         verdict = "True" if ready >= replicas - 1 else "False"
-        self.store.set_status(INFERENCE_SERVICE, name_of(isvc), {"conditions": [{"type": "Ready", "status": verdict}]})
+        self.store.set_status(
+            INFERENCE_SERVICE, view.name_of(isvc), {"conditions": [{"type": "Ready", "status": verdict}]}
+        )
 
     def server_pods(self, isvc: Json | None, *, asked: bool = True) -> tuple[ServerPod, ...]:
-        pods = self.pods.get(uid_of(isvc), []) if isvc is not None else []
+        pods = self.pods.get(view.uid_of(isvc), []) if isvc is not None else []
         return tuple(
             ServerPod(
                 pod.name,
@@ -271,13 +274,13 @@ class Machinery:
 
     def _collect_claims(self) -> None:
         for claim in self.store.all(PERSISTENT_VOLUME_CLAIM):
-            if terminating(claim) and not self._mounted(name_of(claim)):
-                self.store.remove(PERSISTENT_VOLUME_CLAIM, name_of(claim))
-                self.disks.pop(uid_of(claim), None)
-                self.caches.discard(uid_of(claim))
+            if view.terminating(claim) and not self._mounted(view.name_of(claim)):
+                self.store.remove(PERSISTENT_VOLUME_CLAIM, view.name_of(claim))
+                self.disks.pop(view.uid_of(claim), None)
+                self.caches.discard(view.uid_of(claim))
 
     def live_services(self) -> list[str]:
-        return [uid_of(service) for service in self.store.all(AIM_SERVICE)]
+        return [view.uid_of(service) for service in self.store.all(AIM_SERVICE)]
 
 
 def _sync(spec: SyncSpec, disk: dict[str, ServiceFolder]) -> JobResult:
@@ -316,14 +319,18 @@ def _template(isvc: Json) -> dict[str, Any]:
         "predictor": predictor,
         "labels": dict(isvc["metadata"].get("labels", {})),
         "annotations": dict(isvc["metadata"].get("annotations", {})),
-        "env": {entry["name"]: text(entry, "value") for entry in container["env"]},
+        "env": {entry["name"]: view.text(entry, "value") for entry in container["env"]},
         "claims": {
             volume["name"]: volume["persistentVolumeClaim"]["claimName"]
             for volume in predictor["volumes"]
             if "persistentVolumeClaim" in volume
         },
         "subtree": next(
-            (dig(mount, "subPath") for mount in items(container, "volumeMounts") if mount["name"] == "adapter-disk"),
+            (
+                view.dig(mount, "subPath")
+                for mount in view.items(container, "volumeMounts")
+                if mount["name"] == "adapter-disk"
+            ),
             None,
         ),
     }

@@ -6,12 +6,13 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from api import view
 from api.kinds import AIM_KINDS, INFERENCE_SERVICE, PERSISTENT_VOLUME_CLAIM, Kind
 from api.models import MODELS
-from api.view import Json, name_of, namespace_of, uid_of
+from api.view import Json
 from reconcile.objects import agrees, merge_patch
 from rules.examples import NAMESPACE
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 
 Address = tuple[str, str]  # kind, name: one namespace is enough here
 _SPECLESS = frozenset({"metadata", "status", "apiVersion", "kind"})
@@ -36,7 +37,7 @@ class Store:
         return [obj for (kind_name, _), obj in sorted(self.objects.items()) if kind_name == kind.kind]
 
     def owned(self, kind: Kind, owner: Json) -> list[dict[str, Any]]:
-        return [obj for obj in self.all(kind) if uid_of(owner) in _owners(obj)]
+        return [obj for obj in self.all(kind) if view.uid_of(owner) in _owners(obj)]
 
     def world(self) -> SnapshotWorld:
         if self._world is None or self._world[0] != self.version:
@@ -64,7 +65,7 @@ class Store:
     def _store(self, kind: Kind, obj: dict[str, Any]) -> None:
         if kind in MODELS:
             MODELS[kind].model_validate(obj)
-        self.objects[(kind.kind, name_of(obj))] = obj
+        self.objects[(kind.kind, view.name_of(obj))] = obj
         self._touch(obj)
 
     def edit(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
@@ -82,10 +83,10 @@ class Store:
 
     def apply(self, kind: Kind, wanted: Mapping[str, Any], created: str) -> bool:
         """Apply server-side as one owner: what is there already is no write; what is wanted no more goes."""
-        live = self.get(kind, name_of(wanted))
+        live = self.get(kind, view.name_of(wanted))
         if agrees(kind, live, wanted):
             return False
-        self.writes.append(f"apply {kind.kind} {name_of(wanted)}")
+        self.writes.append(f"apply {kind.kind} {view.name_of(wanted)}")
         if live is None:
             self.put(kind, wanted, created)
             return True
@@ -105,20 +106,20 @@ class Store:
         return True
 
     def create(self, kind: Kind, wanted: Mapping[str, Any], created: str) -> bool:
-        if self.get(kind, name_of(wanted)) is not None:
+        if self.get(kind, view.name_of(wanted)) is not None:
             return False
-        self.writes.append(f"create {kind.kind} {name_of(wanted)}")
+        self.writes.append(f"create {kind.kind} {view.name_of(wanted)}")
         self.put(kind, wanted, created)
         return True
 
     def store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any]) -> bool:
         """Patch the status, as the shell does: nothing is written where nothing differs."""
-        live = self.get(kind, name_of(obj))
-        if live is None or uid_of(live) != uid_of(obj):
+        live = self.get(kind, view.name_of(obj))
+        if live is None or view.uid_of(live) != view.uid_of(obj):
             return False
         if not merge_patch(live.get("status", {}), status):
             return False
-        self.writes.append(f"status {kind.kind} {name_of(obj)}")
+        self.writes.append(f"status {kind.kind} {view.name_of(obj)}")
         self._store(kind, {**live, "status": copy.deepcopy(dict(status))})
         return True
 
@@ -131,7 +132,7 @@ class Store:
     def delete(self, kind: Kind, name: str, uid: str | None = None) -> bool:
         """Delete an object and what it owns; claims wait for `collect_claims`."""
         obj = self.get(kind, name)
-        if obj is None or (uid is not None and uid_of(obj) != uid):
+        if obj is None or (uid is not None and view.uid_of(obj) != uid):
             return False
         if kind == PERSISTENT_VOLUME_CLAIM:
             metadata = {**obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -141,7 +142,7 @@ class Store:
         self.version += 1
         for (child_kind, child_name), child in list(self.objects.items()):
             owners = _owners(child)
-            if uid_of(obj) in owners and not any(uid_of(other) in owners for other in self.objects.values()):
+            if view.uid_of(obj) in owners and not any(view.uid_of(other) in owners for other in self.objects.values()):
                 self.delete(_KINDS[child_kind], child_name)
         return True
 
@@ -165,4 +166,4 @@ def _all_kinds() -> Iterator[Kind]:
 
 _KINDS = {kind.kind: kind for kind in _all_kinds()}
 
-__all__ = ["INFERENCE_SERVICE", "Store", "namespace_of"]
+__all__ = ["INFERENCE_SERVICE", "Store"]

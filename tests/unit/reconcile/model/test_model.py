@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_PROFILE_CACHE,
@@ -22,7 +23,7 @@ from api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
 )
 from api.names import inference_service_name, stage_key
-from api.view import Json, adapter_path, adapter_refs, items, name_of, paused, source_uri, text, uid_of
+from api.view import Json
 from reconcile.service.live import live_wiring
 from reconcile.service.loading import ON_DISK
 from rules.examples import NAMESPACE
@@ -99,8 +100,8 @@ class RollGuard:
         self.told = len(self.walk.cluster.events)
         for isvc in self.walk.store.all(INFERENCE_SERVICE):
             template = {k: v for k, v in isvc["spec"]["predictor"].items() if k not in _SCALE}
-            before = self.templates.get(uid_of(isvc))
-            self.templates[uid_of(isvc)] = copy.deepcopy(template)
+            before = self.templates.get(view.uid_of(isvc))
+            self.templates[view.uid_of(isvc)] = copy.deepcopy(template)
             if before is None or before == template:
                 continue
             owner = isvc["metadata"]["ownerReferences"][0]["name"]
@@ -139,38 +140,40 @@ def _reasons(before: Json, after: Json) -> set[str]:
 def check_nothing_false(walk: Walk) -> None:
     """What the stored status calls staged is there, at every moment: on its disk, or in what the pods still serve."""
     for service in walk.store.all(AIM_SERVICE):
-        if paused(service):
+        if view.paused(service):
             continue
-        declared = {ref.name for ref in adapter_refs(service)}
-        for entry in items(service, "status", "adapters"):
+        declared = {ref.name for ref in view.adapter_refs(service)}
+        for entry in view.items(service, "status", "adapters"):
             if entry["state"] in ON_DISK and entry["name"] in declared:
-                assert _bytes(walk, service, entry), f"{name_of(service)}/{entry['name']} is {entry['state']}, no bytes"
+                assert _bytes(walk, service, entry), (
+                    f"{view.name_of(service)}/{entry['name']} is {entry['state']}, no bytes"
+                )
 
 
 def check_what_is_served(walk: Walk) -> None:
     """Right after a pass `Loaded` means that every ready server lists it, and numbers are those of the servers."""
     for service in walk.store.all(AIM_SERVICE):
-        if paused(service) or walk.cluster.deaf:
+        if view.paused(service) or walk.cluster.deaf:
             continue
-        isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+        isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service), NAMESPACE))
         pods = walk.machinery.server_pods(isvc)
-        for entry in items(service, "status", "adapters"):
+        for entry in view.items(service, "status", "adapters"):
             listing = sum(1 for pod in pods if entry.get("adapterPath") in (pod.listed or ()))
             if entry["state"] == "Loaded":
                 assert pods, entry
                 assert listing == len(pods) == entry["loadedReplicas"], (entry, pods)
-            if entry["state"] == "LoadRejected" and name_of(service) == "fixed":
+            if entry["state"] == "LoadRejected" and view.name_of(service) == "fixed":
                 raise AssertionError(f"servers of a static service reject nothing here: {entry} {pods}")
             if entry["state"] == "Downloaded" and "loadedReplicas" in entry and not entry.get("lastError"):
                 assert listing == entry["loadedReplicas"], (entry, pods)
 
 
 def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
-    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
-    pods = walk.machinery.pods.get(uid_of(isvc), [])
+    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service), NAMESPACE))
+    pods = walk.machinery.pods.get(view.uid_of(isvc), [])
     if any(entry["adapterPath"] in pod.loaded for pod in pods):
         return True
-    told_of = walk.cluster.told_of.get(uid_of(service), frozenset())
+    told_of = walk.cluster.told_of.get(view.uid_of(service), frozenset())
     if not entry.get("digest") and entry["adapterPath"] in told_of:
         return True  # told of servers that died since or unload it now (seeds 1040295378 and 424719115)
     wiring = live_wiring(isvc)  # the disk that a pod died on a moment ago may be another than the status speaks of
@@ -179,7 +182,7 @@ def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
     recorded = disks.get(service["status"].get("adapterDiskPersistentVolumeClaimUid", ""))
     if recorded is None:
         return True  # the disk went with its base
-    folders = [disk.get(uid_of(service)) for disk in (recorded, disks.get(uid_of(mounted), {}))]
+    folders = [disk.get(view.uid_of(service)) for disk in (recorded, disks.get(view.uid_of(mounted), {}))]
     return any(folder is not None and entry["adapterPath"] in folder.live for folder in folders)
 
 
@@ -198,11 +201,11 @@ def check_end_state(walk: Walk) -> None:
     for service in walk.store.all(AIM_SERVICE):
         facts = see_service(service, world)
         status = service["status"]
-        entries = {entry["name"]: entry for entry in items(service, "status", "adapters")}
+        entries = {entry["name"]: entry for entry in view.items(service, "status", "adapters")}
         invalid = {found.ref.name for found in facts.adapter_findings}
         claim_uid = status.get("adapterDiskPersistentVolumeClaimUid", "")
-        folder = walk.machinery.disks.get(claim_uid, {}).get(uid_of(service))
-        for ref in adapter_refs(service):
+        folder = walk.machinery.disks.get(claim_uid, {}).get(view.uid_of(service))
+        for ref in view.adapter_refs(service):
             artifact = walk.store.get(AIM_ARTIFACT, ref.name)
             entry = entries[ref.name]
             if artifact is None:
@@ -211,25 +214,27 @@ def check_end_state(walk: Walk) -> None:
             if ref.name in invalid:
                 assert entry["state"] == "Failed", entry
                 continue
-            rank = walk.machinery.sources[source_uri(artifact)].rank
+            rank = walk.machinery.sources[view.source_uri(artifact)].rank
             if rank > status["adapterMaxRank"]:
                 assert entry["state"] == "Failed", entry
                 assert "AdapterRankExceedsCeiling" in entry["lastError"]
                 continue
             assert entry["state"] in ON_DISK, entry
-            isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+            isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service), NAMESPACE))
             pods = walk.machinery.server_pods(isvc)
-            if all(adapter_path(artifact) in (pod.listed or ()) for pod in pods):
+            if all(view.adapter_path(artifact) in (pod.listed or ()) for pod in pods):
                 assert entry["state"] == ("Loaded" if pods else "Downloaded") or _reason(entry), entry
             else:  # pods keep a static list that changed all the same, and the old disk while an adapter is invalid
                 disk = status["adapterDiskPersistentVolumeClaim"]
                 assert service["spec"]["adapterMode"] == "static" or any(pod.claim != disk for pod in pods), entry
             assert folder is not None
-            path = adapter_path(artifact)
+            path = view.adapter_path(artifact)
             assert path in folder.live
-            key = stage_key(uid_of(artifact), source_uri(artifact), uid_of(service), path, claim_uid)
+            key = stage_key(view.uid_of(artifact), view.source_uri(artifact), view.uid_of(service), path, claim_uid)
             assert folder.done[path] == key
-        declared = {adapter_path(walk.store.get(AIM_ARTIFACT, ref.name), ref.name) for ref in adapter_refs(service)}
+        declared = {
+            view.adapter_path(walk.store.get(AIM_ARTIFACT, ref.name), ref.name) for ref in view.adapter_refs(service)
+        }
         if folder is not None:
             assert set(folder.live) <= declared, f"{sorted(folder.live)} but declared {sorted(declared)}"
         assert not [entry for entry in entries.values() if entry["state"] == "Deleting"], entries
@@ -237,7 +242,7 @@ def check_end_state(walk: Walk) -> None:
 
 
 def _check_served(walk: Walk, service: Json) -> None:
-    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(name_of(service), NAMESPACE))
+    isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service), NAMESPACE))
     ready = next(entry for entry in service["status"]["conditions"] if entry["type"] == "Ready")
     if isvc is None:
         assert ready["status"] == "False"
@@ -258,13 +263,13 @@ def check_without_memory(walk: Walk) -> None:
     held = set()
     for service in walk.store.all(AIM_SERVICE):
         ceiling = see_service(service, world).ceiling
-        restart = any(_reason(entry) == "RestartRequired" for entry in items(service, "status", "adapters"))
+        restart = any(_reason(entry) == "RestartRequired" for entry in view.items(service, "status", "adapters"))
         if ceiling.unresolved or ceiling.invalid_because or ceiling.deferred or restart:
-            held.add(name_of(service))
+            held.add(view.name_of(service))
     before, templates, bytes_before = _picture(walk, held), _templates(walk), _bytes_on_disks(walk)
     for kind in (AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE):
         for obj in walk.store.all(kind):
-            walk.store.set_status(kind, name_of(obj), {})
+            walk.store.set_status(kind, view.name_of(obj), {})
     walk.settle()
     assert _picture(walk, held) == before
     assert _templates(walk) == templates
@@ -280,17 +285,17 @@ def _bytes_on_disks(walk: Walk) -> dict[str, Any]:
 
 
 def _templates(walk: Walk) -> dict[str, Any]:
-    return {uid_of(isvc): copy.deepcopy(isvc["spec"]) for isvc in walk.store.all(INFERENCE_SERVICE)}
+    return {view.uid_of(isvc): copy.deepcopy(isvc["spec"]) for isvc in walk.store.all(INFERENCE_SERVICE)}
 
 
 def _picture(walk: Walk, left_out: set[str]) -> dict[str, Any]:
     """What the statuses say, without times and numbers of attempts."""
     picture: dict[str, Any] = {}
     for service in walk.store.all(AIM_SERVICE):
-        if name_of(service) in left_out:
+        if view.name_of(service) in left_out:
             continue
         status = service["status"]
-        picture[name_of(service)] = {
+        picture[view.name_of(service)] = {
             "status": status["status"],
             "maxRank": status.get("adapterMaxRank"),
             "sync": status.get("adapterSubtreeSyncKey") if service["spec"]["adapters"] else None,
@@ -299,9 +304,9 @@ def _picture(walk: Walk, left_out: set[str]) -> dict[str, Any]:
         }
     for artifact in walk.store.all(AIM_ARTIFACT):
         status = artifact["status"]
-        picture[name_of(artifact)] = (status["status"], status.get("adapterPersistentVolumeClaim"))
+        picture[view.name_of(artifact)] = (status["status"], status.get("adapterPersistentVolumeClaim"))
     return picture
 
 
 def _reason(entry: Json) -> str:
-    return (text(entry, "lastError") or "").partition(":")[0]
+    return (view.text(entry, "lastError") or "").partition(":")[0]

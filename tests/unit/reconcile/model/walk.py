@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
@@ -24,7 +25,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import ANNOTATION_PAUSED, ANNOTATION_REAP, ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
-from api.view import Json, adapter_mode, is_adapter, name_of, paused, terminating
+from api.view import Json
 from reconcile.objects import timestamp
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest
@@ -118,15 +119,15 @@ class Walk:
             return "-"
         spec = copy.deepcopy(dict(obj["spec"]))
         change(spec)
-        self.store.edit(kind, name_of(obj), spec)
-        return name_of(obj)
+        self.store.edit(kind, view.name_of(obj), spec)
+        return view.name_of(obj)
 
     # -- what users do ----------------------------------------------------------------------------------------------
 
     def edit_adapters(self) -> str:
         """Add, remove or reorder; of a static service rarely (the webhook was off)."""
         dynamic_only = self.rng.random() < 0.9
-        service = self._any(AIM_SERVICE, lambda obj: not dynamic_only or adapter_mode(obj) == "dynamic")
+        service = self._any(AIM_SERVICE, lambda obj: not dynamic_only or view.adapter_mode(obj) == "dynamic")
         names = self.rng.sample(ADAPTERS, self.rng.randint(0, 3))
 
         def change(spec: dict[str, Any]) -> None:
@@ -138,7 +139,7 @@ class Walk:
         service = self._any(AIM_SERVICE)
         what = self.rng.choice(("replicas", "env", "resources", "maxRank"))
         if what == "maxRank":
-            service = self._any(AIM_SERVICE, lambda obj: adapter_mode(obj) == "dynamic")
+            service = self._any(AIM_SERVICE, lambda obj: view.adapter_mode(obj) == "dynamic")
         value = self.rng.choice((16, 32, 64))
 
         def change(spec: dict[str, Any]) -> None:
@@ -172,23 +173,24 @@ class Walk:
 
     def edit_rank(self) -> str:
         rank = self.rng.choice((8, 16, 32, 64))
-        return f"{self._edit(AIM_ARTIFACT, self._any(AIM_ARTIFACT, is_adapter), lambda s: s.update(rank=rank))} {rank}"
+        edited = self._edit(AIM_ARTIFACT, self._any(AIM_ARTIFACT, view.is_adapter), lambda s: s.update(rank=rank))
+        return f"{edited} {rank}"
 
     def lose_base(self) -> str:
-        base = self._any(AIM_ARTIFACT, lambda obj: not is_adapter(obj))
+        base = self._any(AIM_ARTIFACT, lambda obj: not view.is_adapter(obj))
         if base is None or self.rng.random() < 0.3:
             if self.store.get(AIM_ARTIFACT, "base") is None:
                 self._make_base()
             return "made base"
-        self.store.delete(AIM_ARTIFACT, name_of(base))
-        return f"deleted {name_of(base)}"
+        self.store.delete(AIM_ARTIFACT, view.name_of(base))
+        return f"deleted {view.name_of(base)}"
 
     def lose_cache(self) -> str:
         kind = self.rng.choice((AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE))
         cache = self._any(kind)
         if cache is not None:
-            self.store.delete(kind, name_of(cache))
-        return "-" if cache is None else name_of(cache)
+            self.store.delete(kind, view.name_of(cache))
+        return "-" if cache is None else view.name_of(cache)
 
     def edit_origin(self) -> str:
         """Change what services run: the profile or the template; now and then a second template makes it ambiguous."""
@@ -224,7 +226,7 @@ class Walk:
         key = self.rng.choice((ANNOTATION_RETRY_STAGING, ANNOTATION_RESTAGE, ANNOTATION_REAP))
         value = self.rng.choice(("", "dry-run-")) + str(self.rng.randint(1, 99))
         if obj is not None:
-            self.store.annotate(kind, name_of(obj), key, value)
+            self.store.annotate(kind, view.name_of(obj), key, value)
         return f"{key} {value}"
 
     def change_source(self) -> str:
@@ -239,19 +241,19 @@ class Walk:
     def delete_ours(self) -> str:
         """Delete an object that we made: the server, its profile, a disk."""
         kind = self.rng.choice((INFERENCE_SERVICE, CONFIG_MAP, PERSISTENT_VOLUME_CLAIM))
-        obj = self._any(kind, lambda one: kind != PERSISTENT_VOLUME_CLAIM or "-adapters-" in name_of(one))
+        obj = self._any(kind, lambda one: kind != PERSISTENT_VOLUME_CLAIM or "-adapters-" in view.name_of(one))
         if obj is not None:
-            self.store.delete(kind, name_of(obj))
-        return f"{kind.kind} {name_of(obj)}"
+            self.store.delete(kind, view.name_of(obj))
+        return f"{kind.kind} {view.name_of(obj)}"
 
     def pause(self) -> str:
         """Pause a service, or let it go on."""
         service = self._any(AIM_SERVICE)
         if service is None:
             return "-"
-        value = "false" if paused(service) else "true"
-        self.store.annotate(AIM_SERVICE, name_of(service), ANNOTATION_PAUSED, value)
-        return f"{name_of(service)} {value}"
+        value = "false" if view.paused(service) else "true"
+        self.store.annotate(AIM_SERVICE, view.name_of(service), ANNOTATION_PAUSED, value)
+        return f"{view.name_of(service)} {value}"
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
@@ -261,14 +263,14 @@ class Walk:
             return "-"
         job, outcome = self.rng.choice(jobs), self.rng.choice(OUTCOMES)
         self.machinery.run(job, outcome)
-        return f"{name_of(job)} {outcome}"
+        return f"{view.name_of(job)} {outcome}"
 
     def lose_job(self) -> str:
         """A TTL or a user deletes a Job."""
         job = self._any(JOB)
         if job is not None:
-            self.store.delete(JOB, name_of(job))
-        return "-" if job is None else name_of(job)
+            self.store.delete(JOB, view.name_of(job))
+        return "-" if job is None else view.name_of(job)
 
     def lose_pod(self) -> str:
         for pods in self.machinery.pods.values():
@@ -281,8 +283,8 @@ class Walk:
         kind = self.rng.choice((AIM_SERVICE, AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE))
         obj = self._any(kind)
         if obj is not None:
-            self.store.set_status(kind, name_of(obj), {})
-        return f"{kind.kind} {name_of(obj)}"
+            self.store.set_status(kind, view.name_of(obj), {})
+        return f"{kind.kind} {view.name_of(obj)}"
 
     def fall_silent(self) -> str:
         """Servers answer nobody, or do again."""
@@ -368,9 +370,9 @@ class Walk:
         self.cluster.deaf = False
         self.store.version += 1
         for service in self.store.all(AIM_SERVICE):
-            if paused(service):
-                self.store.annotate(AIM_SERVICE, name_of(service), ANNOTATION_PAUSED, "false")
+            if view.paused(service):
+                self.store.annotate(AIM_SERVICE, view.name_of(service), ANNOTATION_PAUSED, "false")
         for claim in self.store.all(PERSISTENT_VOLUME_CLAIM):
-            if terminating(claim):  # somebody deleted it under its pods: it goes when they do
-                self.machinery.end_pods_on(name_of(claim))
+            if view.terminating(claim):  # somebody deleted it under its pods: it goes when they do
+                self.machinery.end_pods_on(view.name_of(claim))
         self.cluster.settle()

@@ -13,7 +13,7 @@ from reconcile.objects import merge_patch
 from reconcile.profiles.decide import Observed, decide
 from rules.examples import manifest
 from rules.validate import judge_stored
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.unit.reconcile.model.life import START
 
 MI300X = {"feature.node.kubernetes.io/aim-accelerator.MI300X": "true"}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from api import view
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.models import MODELS
-from api.view import dig, mapping
 from reconcile.conditions import Condition
 from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
@@ -112,11 +112,11 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
         ("True", "ScaledToZero", "Running"),
     ),
     "somebody stopped it": (
-        replace(running(), isvc={**mapping(running().isvc), "status": STOPPED}),
+        replace(running(), isvc={**view.mapping(running().isvc), "status": STOPPED}),
         ("False", "Stopped", "Pending"),
     ),
     "its pods are on their way out": (
-        replace(running(), deployment=deployment(1), isvc={**mapping(running().isvc), "status": STOPPED}),
+        replace(running(), deployment=deployment(1), isvc={**view.mapping(running().isvc), "status": STOPPED}),
         ("False", "Starting", "Degraded"),
     ),
     "a crash loop at the first start": (
@@ -184,8 +184,8 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
         replace(
             running(),
             isvc={
-                **mapping(running().isvc),
-                "metadata": {**mapping(running().isvc, "metadata"), "deletionTimestamp": "now"},
+                **view.mapping(running().isvc),
+                "metadata": {**view.mapping(running().isvc, "metadata"), "deletionTimestamp": "now"},
             },
         ),
         ("False", "Terminating", "Starting"),
@@ -293,7 +293,9 @@ def test_a_roll_says_why_as_long_as_it_lasts() -> None:
     assert "spec.adapterRuntime.maxRank" in event.message
     (isvc,) = rendered(decision, INFERENCE_SERVICE)
     stored = observe({"spec": raised.service["spec"], "status": dict(decision.status)})
-    rolling = replace(stored, isvc=isvc | {"status": dig(seen.isvc, "status")}, deployment=deployment(1, 2, updated=1))
+    rolling = replace(
+        stored, isvc=isvc | {"status": view.dig(seen.isvc, "status")}, deployment=deployment(1, 2, updated=1)
+    )
     again = decide(rolling)
     assert again.events == ()
     message = next(c["message"] for c in again.status["conditions"] if c["type"] == "InferenceServiceReady")

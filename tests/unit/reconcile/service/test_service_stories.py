@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
@@ -34,7 +35,6 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.view import name_of, text, uid_of
 from reconcile.decision import Decision
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import decide
@@ -100,11 +100,11 @@ def test_two_jobs_never_write_to_one_directory_at_the_same_time() -> None:
             life.machinery.run(job, "ok")
         life.machinery.tick()
         life.passes()
-    old = {name_of(job) for job in life.jobs(ROLE_STAGING)}
+    old = {view.name_of(job) for job in life.jobs(ROLE_STAGING)}
     life.store.delete(AIM_ARTIFACT, "a")
     life.adapter("a", uri="hf://acme/a-2")
     life.cluster.reconcile(AIM_SERVICE, "chat", steps=1)
-    assert {name_of(job) for job in life.jobs(ROLE_STAGING)} == old
+    assert {view.name_of(job) for job in life.jobs(ROLE_STAGING)} == old
     life.cluster.reconcile(AIM_SERVICE, "chat")
     assert [job["metadata"]["labels"][LABEL_ARTIFACT] for job in life.jobs(ROLE_STAGING)] == ["b"]
     life.cluster.reconcile(AIM_SERVICE, "chat")
@@ -158,12 +158,12 @@ def test_a_static_list_that_changed_all_the_same_is_followed_on_the_disk_alone()
 def test_a_base_that_was_deleted_gets_its_successor_and_the_pods_keep_the_old_until_it_is_ready() -> None:
     life = served("dynamic", "a")
     old_isvc, pods = life.isvc, pods_of(life)
-    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
-    life.store.delete(AIM_ARTIFACT, name_of(base))
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if view.text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, view.name_of(base))
     life.passes()
-    successor = life.store.get(AIM_ARTIFACT, name_of(base))
+    successor = life.store.get(AIM_ARTIFACT, view.name_of(base))
     assert successor is not None
-    assert uid_of(successor) != uid_of(base)
+    assert view.uid_of(successor) != view.uid_of(base)
     assert life.isvc == old_isvc
     assert life.condition("Ready") == ("True", "Serving")
     assert (life.state("a"), life.entry("a")["loadedReplicas"]) == ("Loaded", 1)  # by the pods, from the old disk
@@ -244,8 +244,8 @@ def test_adapters_that_do_not_fit_another_model_leave_the_server_as_it_is() -> N
 
 
 def lose_base(life: Life) -> None:
-    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
-    life.store.delete(AIM_ARTIFACT, name_of(base))
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if view.text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, view.name_of(base))
 
 
 def mounted(life: Life) -> str:
@@ -353,7 +353,7 @@ def test_a_directory_that_no_record_speaks_of_is_emptied_all_the_same(sync_job: 
     life.edit(adapters=[])
     if sync_job == "deleted":
         for job in life.jobs(ROLE_SUBTREE_SYNC):
-            life.store.delete(JOB, name_of(job))
+            life.store.delete(JOB, view.name_of(job))
     life.settle()
     assert not life.status.get("adapters")
     assert folder.live == {}
@@ -646,7 +646,7 @@ def test_what_jobs_brought_whose_end_nobody_read_goes_with_its_declaration() -> 
     life.run_jobs(ROLE_STAGING)
     assert sorted(life.folder.live) == ["a", "b"]
     for job in (*life.jobs(ROLE_SUBTREE_SYNC), *life.jobs(ROLE_STAGING)):
-        life.store.delete(JOB, name_of(job))
+        life.store.delete(JOB, view.name_of(job))
     life.edit(adapters=["a"])
     life.settle()
     assert list(life.folder.live) == ["a"]
@@ -739,7 +739,7 @@ def test_a_deleted_inference_service_comes_back() -> None:
     life = served("dynamic", "a")
     isvc = life.isvc
     assert isvc is not None
-    life.store.delete(INFERENCE_SERVICE, name_of(isvc))
+    life.store.delete(INFERENCE_SERVICE, view.name_of(isvc))
     life.settle()
     assert life.isvc is not None
     assert life.status["status"] == "Running"
@@ -778,7 +778,7 @@ def test_overridden_sources_are_cached_by_a_profile_of_the_services_own() -> Non
     assert overlay["spec"]["modelSources"] == [{"sourceUri": "hf://Qwen/Qwen3-4B"}]
     assert life.status["status"] == "Running"
     (cache,) = life.store.all(AIM_PROFILE_CACHE)
-    assert (cache["spec"]["profileName"], cache["spec"]["profileScope"]) == (name_of(overlay), "Namespace")
+    assert (cache["spec"]["profileName"], cache["spec"]["profileScope"]) == (view.name_of(overlay), "Namespace")
     assert life.writes_of() == []
 
 
@@ -948,13 +948,13 @@ def test_a_server_outlives_the_template_and_the_model_that_it_was_made_from(
     kept = [(kind, obj) for kind in gone for obj in life.store.all(kind)]
     assert len(kept) == len(gone)
     for kind, obj in kept:
-        life.store.delete(kind, name_of(obj))
+        life.store.delete(kind, view.name_of(obj))
     life.settle()
     assert (pods_of(life), life.isvc, life.state("a")) == (pods, isvc, "Loaded")
     assert life.condition("CacheReady")[0] == "False"
     assert "stays as it is for now" in life.message("InferenceServiceReady")
     for kind, obj in kept:
-        life.make(kind, {"metadata": {"name": name_of(obj)}, "spec": obj["spec"]})
+        life.make(kind, {"metadata": {"name": view.name_of(obj)}, "spec": obj["spec"]})
     life.settle()
     assert (pods_of(life), life.isvc, life.status["status"]) == (pods, isvc, "Running")
     assert life.message("InferenceServiceReady") == ""
@@ -973,7 +973,7 @@ def test_a_template_cache_without_sources_is_shared() -> None:
     life.service("dynamic", ["a"], profile=None, model={"name": "qwen3-8b"})
     life.settle()
     assert life.state("a") == "Loaded"
-    assert [name_of(cache) for cache in life.store.all(AIM_TEMPLATE_CACHE)] == ["mine"]
+    assert [view.name_of(cache) for cache in life.store.all(AIM_TEMPLATE_CACHE)] == ["mine"]
 
 
 def test_a_named_config_that_is_deleted_leaves_the_ceiling() -> None:
@@ -996,8 +996,8 @@ def _condition(decision: Decision, kind: str) -> tuple[str, str]:
 
 def moving(life: Life) -> None:
     """Replace the base under a running service and let its new disk come to exist."""
-    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if text(obj, "spec", "type") == "model")
-    life.store.delete(AIM_ARTIFACT, name_of(base))
+    base = next(obj for obj in life.store.all(AIM_ARTIFACT) if view.text(obj, "spec", "type") == "model")
+    life.store.delete(AIM_ARTIFACT, view.name_of(base))
     life.passes()
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from api import view
 from api.kinds import (
     AIM_ARTIFACT,
     AIM_CLUSTER_PROFILE,
@@ -19,12 +20,11 @@ from api.kinds import (
     JOB,
 )
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
-from api.view import is_adapter, name_of
 from reconcile.service.decide import decide
 from reconcile.service.loading import ServerPod
 from rules.examples import manifest, surroundings
 from rules.seen import see_service
-from rules.world import SnapshotWorld
+from rules.worlds import SnapshotWorld
 from tests.unit.reconcile.model.life import Life
 from tests.unit.rules.judging import validate_service
 
@@ -78,7 +78,7 @@ def test_weak_spot_01_what_is_removed_leaves_the_mount_though_the_profile_is_gon
     life = served("dynamic", "a", "b")
     profile = life.store.all(AIM_CLUSTER_PROFILE)[0]
     server = copy.deepcopy(life.isvc)
-    life.store.remove(AIM_CLUSTER_PROFILE, name_of(profile))
+    life.store.remove(AIM_CLUSTER_PROFILE, view.name_of(profile))
     life.edit(adapters=["a"])
     life.settle()
     assert (list(life.folder.live), life.state("a"), life.entry("b")) == (["a"], "Loaded", {})
@@ -140,7 +140,7 @@ def test_weak_spot_04_long_names_with_a_common_prefix_do_not_collide() -> None:
         for job in life.jobs("model-fetch"):
             life.machinery.run(job, "ok")
         life.passes()
-    names = {name_of(job) for job in life.jobs(ROLE_STAGING)}
+    names = {view.name_of(job) for job in life.jobs(ROLE_STAGING)}
     assert len(names) == 2
     assert all(len(name) <= 63 for name in names)
     life.settle()
@@ -382,10 +382,12 @@ def test_one_roll_takes_over_cache_and_disk_of_a_new_base() -> None:
     for ready in (False, True):
         life = served("dynamic", "a")
         (base,) = (
-            obj for (kind, _), obj in life.store.objects.items() if kind == AIM_ARTIFACT.kind and not is_adapter(obj)
+            obj
+            for (kind, _), obj in life.store.objects.items()
+            if kind == AIM_ARTIFACT.kind and not view.is_adapter(obj)
         )
         life.store.set_status(
-            AIM_ARTIFACT, name_of(base), base["status"] | {"status": "Ready" if ready else "Progressing"}
+            AIM_ARTIFACT, view.name_of(base), base["status"] | {"status": "Ready" if ready else "Progressing"}
         )
         seen = life.cluster.observe_service(life.chat)
         isvc = copy.deepcopy(life.isvc)

@@ -1,0 +1,195 @@
+"""Findings as people, programs and code hosts read them: text, JSON, SARIF 2.1.0, GitHub annotations. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from cli.lint.explain import explain
+from cli.lint.judge import NOT_THERE, Finding
+
+STDIN = "stdin"
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was looked at, and what came of it."""
+
+    files: int
+    objects: int
+    others: int  # objects of kinds that are not ours
+    findings: Sequence[Finding]
+    notes: tuple[str, ...] = ()
+    offline: bool = True
+    foreign: int = 0  # files that hold nothing of ours
+
+    def count(self, level: str) -> int:
+        """How many findings of a level there are."""
+        return sum(1 for finding in self.findings if finding.level == level)
+
+    def failed(self, *, strict: bool) -> bool:
+        """Whether the exit code tells of findings."""
+        return bool(self.findings) if strict else self.count("error") > 0
+
+
+Style = Callable[[str, str], str]  # (name of a style, text) → text
+
+
+def plain(style: str, text: str) -> str:
+    """Return the text as it is: no terminal reads it."""
+    return text
+
+
+def to_text(summary: Summary, style: Style = plain) -> str:
+    """Return a line for each finding, as compilers write them, and a last line that sums up."""
+    lines = [_text_line(finding, style) for finding in summary.findings]
+    lines += [style("dim", note) for note in summary.notes]
+    if summary.offline and any(finding.reason in NOT_THERE for finding in summary.findings):
+        lines.append(
+            style("dim", "what is not among the files: --cluster reads it, --assume SUBJECT.FIELD=VALUE says it")
+        )
+    lines.append(_sum_up(summary, style))
+    return "\n".join(lines) + "\n"
+
+
+def _text_line(finding: Finding, style: Style) -> str:
+    place = f"{finding.file}:{finding.position.line}:{finding.position.column}"
+    origin = f" (from {finding.origin})" if finding.origin else ""
+    level = style("red" if finding.level == "error" else "yellow", finding.level)
+    path = f"{finding.path}: " if finding.path else ""
+    subject = f" {style('dim', finding.subject)}" if finding.subject else ""
+    return f"{style('bold', place)}{origin}: {level}: {path}{finding.message} [{finding.reason}]{subject}"
+
+
+def _sum_up(summary: Summary, style: Style) -> str:
+    errors, warnings = summary.count("error"), summary.count("warning")
+    looked = f"{_many(summary.objects, 'object')} in {_many(summary.files, 'file')}"
+    if summary.foreign:
+        looked += f", of which {_many(summary.foreign, 'file')} {'holds' if summary.foreign == 1 else 'hold'} none"
+    if summary.others:
+        looked += f" ({_many(summary.others, 'object')} of other kinds not looked at)"
+    if not summary.findings:
+        return f"{style('green', 'no findings')}: {looked}"
+    told = f"{_many(errors, 'error')}, {_many(warnings, 'warning')}"
+    return f"{style('red' if errors else 'yellow', told)}: {looked}; --explain REASON tells more about one"
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def to_json(summary: Summary) -> str:
+    """Return one JSON object; its shape is stable within version 1."""
+    body = {
+        "version": 1,
+        "summary": {
+            "files": summary.files,
+            "filesWithoutObjects": summary.foreign,
+            "objects": summary.objects,
+            "otherObjects": summary.others,
+            "errors": summary.count("error"),
+            "warnings": summary.count("warning"),
+        },
+        "notes": list(summary.notes),
+        "findings": [_json_finding(finding) for finding in summary.findings],
+    }
+    return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _json_finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "file": finding.file,
+        "line": finding.position.line,
+        "column": finding.position.column,
+        "level": finding.level,
+        "reason": finding.reason,
+        "path": finding.path,
+        "message": finding.message,
+        "object": finding.subject,
+        "template": finding.origin or None,
+    }
+
+
+def to_sarif(summary: Summary, version: str) -> str:
+    """Return a SARIF 2.1.0 log with one run: what code hosts show beside the lines of a change."""
+    reasons = sorted({finding.reason for finding in summary.findings})
+    driver = {"name": "aim-adapters lint", "version": version, "rules": [_sarif_rule(reason) for reason in reasons]}
+    log = {
+        "$schema": _SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "results": [_sarif_result(finding, reasons) for finding in summary.findings],
+            }
+        ],
+    }
+    return orjson.dumps(log, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def _sarif_rule(reason: str) -> Mapping[str, Any]:
+    entries = explain(reason)
+    means = entries[0].means if entries else reason
+    fix = next((entry.fix for entry in entries if entry.fix), "")
+    return {
+        "id": reason,
+        "name": reason,
+        "shortDescription": {"text": means},
+        "help": {"text": fix or means},
+    }
+
+
+def _sarif_result(finding: Finding, reasons: list[str]) -> Mapping[str, Any]:
+    location: dict[str, Any] = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": quote(finding.file.replace("\\", "/"))},
+            "region": {"startLine": finding.position.line, "startColumn": finding.position.column},
+        }
+    }
+    if finding.path or finding.subject:
+        name = " ".join(part for part in (finding.subject, finding.path) if part)
+        location["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "member"}]
+    path = f"{finding.path}: " if finding.path else ""
+    identity = hashlib.sha256(f"{finding.subject}\0{finding.path}\0{finding.reason}".encode()).hexdigest()[:16]
+    return {
+        "ruleId": finding.reason,
+        "ruleIndex": reasons.index(finding.reason),
+        "level": finding.level,
+        "message": {"text": f"{path}{finding.message}"},
+        "locations": [location],
+        "partialFingerprints": {"fieldAndReason/v1": identity},
+    }
+
+
+def to_github(summary: Summary) -> str:
+    """Return workflow commands: GitHub shows each beside its line."""
+    return "".join(f"{line}\n" for line in _github_lines(summary.findings))
+
+
+def _github_lines(findings: Iterable[Finding]) -> Iterator[str]:
+    for finding in findings:
+        path = f"{finding.path}: " if finding.path else ""
+        properties = {
+            "file": finding.file,
+            "line": str(finding.position.line),
+            "col": str(finding.position.column),
+            "title": f"{finding.reason} {finding.subject}".strip(),
+        }
+        written = ",".join(f"{key}={_escaped(value, property_=True)}" for key, value in properties.items())
+        yield f"::{finding.level} {written}::{_escaped(path + finding.message)}"
+
+
+def _escaped(text: str, *, property_: bool = False) -> str:
+    """Escape as workflow commands demand. Source: GitHub Actions, "Workflow commands"."""
+    for raw, coded in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        text = text.replace(raw, coded)
+    if property_:
+        text = text.replace(":", "%3A").replace(",", "%2C")
+    return text

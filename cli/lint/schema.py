@@ -1,0 +1,284 @@
+"""An object's shape, checked as the API server checks it: against the very schema that the CRDs are made of. Pure.
+
+Unknown fields are errors, as kubectl's strict validation has it. Nulls of members count as absent: the API server
+drops them (unless the schema says nullable).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
+from typing import Any
+
+from api.errors import Cause, FieldError
+from api.kinds import Kind
+from api.names import is_label_value
+from rules.shared import possible_name
+from rules.suggest import did_you_mean, quoted
+
+Schema = Mapping[str, Any]
+
+_TYPES = {"object": Mapping, "array": list, "string": str, "boolean": bool}
+_SHOWN_FIELDS = 12
+_METADATA = frozenset(
+    {
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+    }
+)
+_LABEL_WORDS = "at most 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
+
+
+@cache
+def schema_of(kind: Kind) -> Schema:
+    """Return the schema of a kind."""
+    from api.schema import object_schema  # noqa: PLC0415 - the models load only when an object of ours is there
+
+    schema: Schema = object_schema(kind)
+    return schema
+
+
+def check_shape(kind: Kind, obj: Mapping[str, Any]) -> list[FieldError]:
+    """Return everything about an object that the schema refuses, metadata's name included."""
+    schema = schema_of(kind)
+    errors = list(_metadata(obj.get("metadata"), kind))
+    known = {"apiVersion", "kind", "metadata", *schema["properties"]}
+    errors += _unknown(obj, known, "")
+    for name in schema.get("required", ()):
+        if obj.get(name) is None:
+            errors.append(_required(name))
+    for name in ("spec", "status"):
+        if obj.get(name) is not None and name in schema["properties"]:
+            errors += _check(obj[name], schema["properties"][name], name)
+    return errors
+
+
+def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        yield _wrong_type("metadata", metadata, "object")
+        return
+    if metadata is None:
+        yield _required("metadata")
+        return
+    name = metadata.get("name")
+    if name is None and metadata.get("generateName") is None:
+        yield _required("metadata.name")
+    elif name is not None and not isinstance(name, str):
+        yield _wrong_type("metadata.name", name, "string")
+    elif name is not None and (not possible_name(name) or len(name) > 253):
+        detail = "a name has at most 253 of a-z, 0-9, '-' and '.', and begins and ends with a letter or digit"
+        yield FieldError("metadata.name", "NameInvalid", Cause.INVALID, detail, name)
+    namespace = metadata.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        yield _wrong_type("metadata.namespace", namespace, "string")
+    elif namespace and not kind.namespaced:
+        detail = f"{kind.kind} belongs to the whole cluster"
+        yield FieldError(
+            "metadata.namespace", "NamespaceOnClusterKind", Cause.FORBIDDEN, detail, hint="remove the namespace"
+        )
+    elif namespace and (not possible_name(namespace) or "." in namespace or len(namespace) > 63):
+        detail = "a namespace's name has at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
+        yield FieldError("metadata.namespace", "NameInvalid", Cause.INVALID, detail, namespace)
+    yield from _unknown(metadata, _METADATA, "metadata")
+    for field in ("labels", "annotations"):
+        yield from _string_map(metadata.get(field), f"metadata.{field}")
+
+
+def _string_map(value: object, path: str) -> Iterator[FieldError]:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        yield _wrong_type(path, value, "object")
+        return
+    for key, member in value.items():
+        place = join(path, str(key))
+        if not _qualified(str(key)):
+            detail = f"a key is [prefix/]name: the prefix a DNS name, the name {_LABEL_WORDS}"
+            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, str(key))
+        if member is not None and not isinstance(member, str):
+            yield _wrong_type(place, member, "string")
+        elif member and path == "metadata.labels" and not is_label_value(member):
+            detail = f"the value of a label has {_LABEL_WORDS}"
+            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, member)
+
+
+def _qualified(key: str) -> bool:
+    """Whether the API server takes a text as the key of a label or annotation."""
+    prefix, slash, name = key.rpartition("/")
+    return is_label_value(name) and (not slash or (possible_name(prefix.lower()) and len(prefix) <= 253))
+
+
+def _check(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
+    if value is None:
+        if not schema.get("nullable"):
+            yield _wrong_type(path, value, str(schema.get("type", "value")))
+        return
+    if schema.get("x-kubernetes-int-or-string"):
+        yield from _int_or_string(value, schema, path)
+        return
+    wanted = schema.get("type")
+    if wanted is None:
+        return
+    if not _is_type(value, wanted):
+        yield _wrong_type(path, value, wanted)
+        return
+    if wanted == "object":
+        yield from _object(value, schema, path)
+    elif wanted == "array":
+        yield from _array(value, schema, path)
+    elif wanted == "string":
+        yield from _string(value, schema, path)
+    elif wanted in ("integer", "number"):
+        yield from _number(value, schema, path)
+    yield from _enum(value, schema, path)
+
+
+def _is_type(value: Any, wanted: str) -> bool:
+    if wanted == "integer":
+        return (isinstance(value, int) and not isinstance(value, bool)) or (
+            isinstance(value, float) and value.is_integer()
+        )
+    if wanted == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _TYPES[wanted])
+
+
+def _object(value: Mapping[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if value.get(name) is None:
+            yield _required(join(path, name))
+    free = schema.get("additionalProperties")
+    if free is None and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        yield from _unknown(value, properties, path)
+    for name, member in value.items():
+        if name in properties:
+            if member is not None or properties[name].get("nullable"):
+                yield from _check(member, properties[name], join(path, name))
+        elif isinstance(free, Mapping):
+            yield from _check(member, free, join(path, name))
+
+
+def _unknown(value: Mapping[str, Any], known: Mapping[str, Any] | Set[str], path: str) -> Iterator[FieldError]:
+    for name in value:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            if not hint and len(known) <= _SHOWN_FIELDS:
+                hint = f"fields here: {', '.join(sorted(known))}"
+            yield FieldError(join(path, name), "FieldUnknown", Cause.FORBIDDEN, f'unknown field "{name}"', None, hint)
+
+
+def _array(value: list[Any], schema: Schema, path: str) -> Iterator[FieldError]:
+    most, least = schema.get("maxItems"), schema.get("minItems")
+    if most is not None and len(value) > most:
+        yield FieldError(path, "ListTooLong", Cause.TOO_MANY, f"at most {most} entries, there are {len(value)}")
+    if least is not None and len(value) < least:
+        yield FieldError(path, "ListTooShort", Cause.INVALID, f"at least {least} entries, there are {len(value)}")
+    items: Schema = schema.get("items", {})
+    for index, item in enumerate(value):
+        yield from _check(item, items, f"{path}[{index}]")
+    yield from _duplicates(value, schema, path)
+
+
+def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[FieldError]:
+    shape = schema.get("x-kubernetes-list-type")
+    keys: list[str] = schema.get("x-kubernetes-list-map-keys", [])
+    if shape not in ("map", "set"):
+        return
+    seen: set[str] = set()
+    members: Mapping[str, Schema] = schema.get("items", {}).get("properties", {})
+    for index, item in enumerate(value):
+        if shape == "map" and not isinstance(item, Mapping):
+            continue
+        word = repr([item.get(key, members.get(key, {}).get("default")) for key in keys]) if keys else repr(item)
+        if word in seen:
+            shown = "/".join(str(item.get(key)) for key in keys if key in item) if keys else item
+            yield FieldError(
+                f"{path}[{index}]", "ListEntryDuplicate", Cause.DUPLICATE, "it is in the list before", shown
+            )
+        seen.add(word)
+
+
+def _string(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
+    least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+    if least is not None and len(value) < least:
+        detail = "it must not be empty" if least == 1 else f"at least {least} characters"
+        yield FieldError(path, "TextTooShort", Cause.INVALID, detail, value)
+    elif most is not None and len(value) > most:
+        yield FieldError(path, "TextTooLong", Cause.INVALID, f"at most {most} characters", value)
+    elif pattern is not None and not re.search(pattern, value):
+        yield FieldError(path, "PatternMismatch", Cause.INVALID, f"it must match {pattern}", value)
+
+
+def _number(value: int | float, schema: Schema, path: str) -> Iterator[FieldError]:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None and value < least:
+        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, f"it must be at least {least}", value)
+    elif most is not None and value > most:
+        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, f"it must be at most {most}", value)
+    elif schema.get("format") == "int32" and abs(value) >= 2**31:
+        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, "it does not fit in 32 bits", value)
+
+
+def _enum(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
+    allowed = schema.get("enum")
+    if allowed is not None and value not in allowed:
+        words = [str(word) for word in allowed]
+        detail = f"supported values: {quoted(words)}"
+        yield FieldError(path, "ValueNotSupported", Cause.NOT_SUPPORTED, detail, value, did_you_mean(value, words))
+
+
+def _int_or_string(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        yield _wrong_type(path, value, "integer or string")
+    elif isinstance(value, str) and (pattern := schema.get("pattern")) and not re.search(pattern, value):
+        detail = 'it must be a quantity, for example "50Gi"' if "KMGTPE" in pattern else f"it must match {pattern}"
+        yield FieldError(path, "PatternMismatch", Cause.INVALID, detail, value)
+
+
+def _required(path: str) -> FieldError:
+    return FieldError(path, "FieldRequired", Cause.REQUIRED, "it must be set")
+
+
+_WORDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _wrong_type(path: str, value: Any, wanted: str) -> FieldError:
+    found = "null" if value is None else _WORDS.get(type(value), "value")
+    hint = ""
+    if wanted == "string" and isinstance(value, bool | int | float):
+        hint = f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
+    elif wanted in ("integer", "boolean") and isinstance(value, str) and value:
+        hint = f"write {value} without quotes" if _reads_as(value, wanted) else ""
+    elif wanted == "array":
+        hint = "write a list: each entry on a line that begins with -"
+    shown = None if isinstance(value, Mapping | list) else "null" if value is None else value
+    return FieldError(path, "TypeWrong", Cause.INVALID, f"it must be of type {wanted}, it is {found}", shown, hint)
+
+
+def _reads_as(value: str, wanted: str) -> bool:
+    return value.lstrip("-").isdecimal() if wanted == "integer" else value in ("true", "false")
+
+
+_PLAIN = re.compile(r"^[A-Za-z0-9_-]+$")
+
+
+def join(path: str, name: str) -> str:
+    """Return the path of a member: `spec.model`, or `metadata.labels[a/b]` for a name that is no plain word."""
+    if not _PLAIN.match(name):
+        return f"{path}[{name}]"
+    return f"{path}.{name}" if path else name

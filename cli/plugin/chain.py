@@ -1,0 +1,78 @@
+"""The links of the chain that `why` walks: what each says, and the words that several share. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from api import view
+from api.errors import FieldError
+from cli.plugin.reasons import CONDITIONS
+from cli.plugin.snapshot import Snapshot
+from disk.reasons import REASONS as DISK_REASONS
+
+State = Literal["ok", "waiting", "broken"]
+PLUGIN = "kubectl aim-adapters"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of the chain. `fix`: what to do; `look`: a command that shows more."""
+
+    link: str
+    state: State
+    says: str
+    reason: str = ""
+    fix: str = ""
+    look: str = ""
+
+
+def broken(link: str, reason: str, says: str, fix: str = "", look: str = "", *, state: State = "broken") -> Link:
+    """A link that does not hold; without a fix of its own, the documented one of the reason."""
+    if not fix:
+        found, disk = CONDITIONS.get(reason), DISK_REASONS.get(reason)
+        fix = found.fix if found is not None and found.fix else disk.advice if disk is not None else ""
+    return Link(link, state, says, reason, fix, look)
+
+
+_BLOCKED = (
+    (("secret",), "create that Secret in this namespace: env of a RuntimeConfig, cache or artifact refers to it"),
+    (("configmap",), "create that ConfigMap in this namespace: env of a RuntimeConfig or artifact refers to it"),
+    (("image", "pull"), "correct the image, or give imagePullSecrets that may pull it"),
+    (("unschedulable", "nodes are available", "no node"), "make room for the pod, or ask for less"),
+    (("persistentvolumeclaim", "volume"), "look at the claim's events: its volume is not provisioned or mounted"),
+)
+
+
+def fix_of_blocked(said: str) -> str:
+    """Return what to do about a pod that cannot start, by what the cluster said about it."""
+    lower = said.lower()
+    for words, fix in _BLOCKED:
+        if any(word in lower for word in words):
+            return fix
+    return ""
+
+
+def from_error(link: str, error: FieldError) -> Link:
+    """A link that a rule refuses."""
+    return Link(link, "broken", _said(error), error.reason, error.hint or f"correct {error.path}")
+
+
+def _said(error: FieldError) -> str:
+    shown = f' "{error.value}"' if error.value is not None else ""
+    return f"{error.path}{shown}: {error.detail}"
+
+
+def look_events(seen: Snapshot) -> str:
+    """The command that shows the service's conditions and events."""
+    return f"kubectl describe aimservice -n {seen.namespace} {seen.name}"
+
+
+def look_job(seen: Snapshot, job: str) -> str:
+    """The command that shows a Job's events."""
+    return f"kubectl describe job -n {seen.namespace} {job}"
+
+
+def look_claim(seen: Snapshot, field: str) -> str:
+    """The command that shows the events of one of the base's claims."""
+    return f"kubectl describe pvc -n {seen.namespace} {view.text(seen.base, 'status', field) or ''}".rstrip()

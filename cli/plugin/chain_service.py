@@ -1,0 +1,430 @@
+"""Links of the chain that concern the service itself: spec, profile, feature, cache, base, disk, subtree, server.
+
+Pure: each is a function from a snapshot to a link.
+"""
+
+from __future__ import annotations
+
+from api import view
+from api.kinds import AIM_ARTIFACT
+from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.view import Json
+from cli.plugin.chain import Link, State, broken, fix_of_blocked, from_error, look_claim, look_events, look_job
+from cli.plugin.output import size
+from cli.plugin.reasons import CONDITIONS
+from cli.plugin.snapshot import Snapshot
+from reconcile.objects import parse_timestamp
+from rules.resolve import Missing, Resolved, Unknown
+from rules.validate import judge_stored
+
+# -- service, profile, feature --------------------------------------------------------------------------------------
+
+_FEATURE = frozenset({"FeatureMissing", "FeatureScaleOnly"})
+_OF_SOURCES = frozenset({"ModelSourcesAmbiguous"})
+
+
+def _service(seen: Snapshot) -> Link:
+    service = seen.service
+    if view.terminating(service):
+        return broken("service", "ServiceTerminating", f'AIMService "{seen.name}" is being deleted')
+    if view.paused(service):
+        return broken(
+            "service",
+            "ReconciliationPaused",
+            "reconciliation of the service is paused by annotation",
+            f"kubectl annotate aimservice -n {seen.namespace} {seen.name} aim.eai.amd.com/reconciliation-paused-",
+        )
+    for error in seen.errors:
+        if error.reason not in _FEATURE | _OF_SOURCES and not error.path.startswith("spec.adapters["):
+            return from_error("service", error)
+    if (silent := _controller(seen)) is not None:
+        return silent
+    if (said := _said_by_controller(seen, "service", "ConfigValid")) is not None:
+        return said
+    if _gate(seen)[0] == "RuntimeConfigUnreadable":
+        return broken("service", *_gate(seen))
+    return Link("service", "ok", f"generation {view.generation_of(service)} is valid and handled by the controller")
+
+
+def _controller(seen: Snapshot) -> Link | None:
+    handled = view.integer(seen.service, "status", "observedGeneration") or 0
+    if seen.leases is not None and not any(_held(lease, seen) for lease in seen.leases):
+        return broken(
+            "service", "ControllerSilent", "no aim-adapters controller holds its lease: nothing is done for any service"
+        )
+    if handled < view.generation_of(seen.service):
+        stored = view.generation_of(seen.service)
+        says = f"generation {stored} is stored, the controller handled {handled or 'none'} so far"
+        return broken("service", "ControllerBehind", says, state="waiting")
+    return None
+
+
+def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> Link | None:
+    """What the controller says of a service that it does not serve, where the rules as seen from here say nothing.
+
+    Who asks may not see all that the controller sees. Without `reasons` any counts.
+    """
+    entry = view.condition(seen.service, kind)
+    reason = view.text(entry, "reason") or ""
+    served = view.condition(seen.service, "InferenceServiceReady").get("status") == "True"
+    if entry.get("status") != "False" or served or seen.errors or (reasons and reason not in reasons):
+        return None
+    return broken(link, reason, f"{kind} is False: {view.text(entry, 'message') or reason}", look=look_events(seen))
+
+
+def _gate(seen: Snapshot) -> tuple[str, str]:
+    """Reason and words of what the InferenceService waits for; empty when it waits for nothing."""
+    entry = view.condition(seen.service, "InferenceServiceReady")
+    if view.text(entry, "reason") != "Gated":
+        return "", ""
+    message = view.text(entry, "message") or ""
+    head, _, rest = message.partition(": ")
+    return (head, rest) if head in CONDITIONS else ("Gated", message)
+
+
+def _held(lease: Json, seen: Snapshot) -> bool:
+    renewed = parse_timestamp(view.dig(lease, "spec", "renewTime"))
+    seconds = view.integer(lease, "spec", "leaseDurationSeconds") or 15
+    holder = view.text(lease, "spec", "holderIdentity")
+    return bool(holder) and renewed is not None and (seen.now - renewed).total_seconds() <= 2 * seconds
+
+
+def _profile(seen: Snapshot) -> Link:
+    pipeline = seen.facts.pipeline
+    for error in seen.errors:
+        if error.reason in _OF_SOURCES:
+            return from_error("profile", error)
+    references = (
+        [("profile", pipeline.profile)]
+        if pipeline.kind == "profile"
+        else [("model", pipeline.model), ("template", pipeline.template)]
+    )
+    for word, found in references:
+        if isinstance(found, Missing):
+            kinds = " or ".join(kind.kind for kind in found.kinds)
+            says = f'spec.{word} names "{found.name}", but there is no {kinds} of that name'
+            return broken(
+                word,
+                "ReferenceNotFound",
+                says,
+                f"apply it, or correct spec.{word}.name",
+                f"kubectl get {word_kinds(found)} -A",
+            )
+        if isinstance(found, Unknown):
+            return broken(
+                word,
+                "ReferenceUnreadable",
+                f'"{found.name}" could not be read: you have no right to',
+                "ask for the right to read it",
+                state="waiting",
+            )
+    if pipeline.kind == "profile" and not pipeline.sources:
+        return broken(
+            "profile", "NoModelSources", f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing'
+        )
+    link = "profile" if pipeline.kind == "profile" else "template"
+    if (said := _said_by_controller(seen, link, "CacheReady", *_UNRESOLVED)) is not None:
+        return said
+    if _gate(seen)[0] == "ImageUnknown":
+        return broken(link, *_gate(seen))
+    return _template(seen) if pipeline.kind == "template" else Link("profile", "ok", f"{_names(pipeline.profile)}")
+
+
+_UNRESOLVED = (
+    "ReferenceNotFound",
+    "ReferenceUnreadable",
+    "TemplateAmbiguous",
+    "TemplateNotFound",
+    "NothingToServe",
+    "NoModelSources",
+)
+
+
+def word_kinds(found: Missing) -> str:
+    """The kinds of a missing reference as kubectl takes them."""
+    return ",".join(kind.plural for kind in found.kinds)
+
+
+def _template(seen: Snapshot) -> Link:
+    pipeline = seen.facts.pipeline
+    if pipeline.template is None and len(pipeline.fitting) > 1:
+        names = ", ".join(view.name_of(one) for one in pipeline.fitting)
+        return broken(
+            "template",
+            "TemplateAmbiguous",
+            f"several templates fit the model: {names}",
+            "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name",
+        )
+    if pipeline.template is None and pipeline.image is None:
+        return broken("template", "TemplateNotFound", "neither a template nor an image is found for spec.model")
+    return Link("template", "ok", _names(pipeline.template) if pipeline.template else f"image {pipeline.image}")
+
+
+def _names(found: object) -> str:
+    return f'{found.kind.kind} "{found.name}"' if isinstance(found, Resolved) else "-"
+
+
+def _feature(seen: Snapshot) -> Link:
+    for error in seen.errors:
+        if error.reason in _FEATURE:
+            return from_error("feature", error)
+    if not view.uses_adapters(seen.service):
+        return Link("feature", "ok", "no adapters: not needed")
+    if seen.facts.pipeline.kind == "template":
+        return Link("feature", "ok", "the template pipeline is not gated; the image's own profile decides")
+    return Link("feature", "ok", f'the effective profile has "{seen.facts.feature}"')
+
+
+# -- cache, base, disk, subtree -------------------------------------------------------------------------------------
+
+
+def _cache(seen: Snapshot) -> Link:
+    ready = view.condition(seen.service, "CacheReady")
+    if ready.get("reason") == "NothingToCache":
+        return Link("cache", "ok", "the image brings its own model")
+    if not seen.caches:
+        return broken(
+            "cache", "CreatingCaches", "no cache for the profile exists yet", state="waiting", look=look_events(seen)
+        )
+    cache = seen.caches[0]
+    entry = view.condition(cache, "ArtifactsReady")
+    reason, message = view.text(entry, "reason") or "", view.text(entry, "message") or ""
+    if reason in ("NoCaches", "ArtifactTerminating"):
+        state: State = "broken" if reason == "NoCaches" else "waiting"
+        return broken("cache", reason, f'cache "{view.name_of(cache)}": {message}', state=state)
+    if not view.dig(cache, "status", "artifacts") and not seen.base:
+        return broken(
+            "cache",
+            reason or "CreatingCaches",
+            f'cache "{view.name_of(cache)}" holds no artifact yet: {message}'.rstrip(": "),
+            state="waiting",
+        )
+    return Link("cache", "ok", f'{view.text(cache, "kind") or "cache"} "{view.name_of(cache)}"')
+
+
+_WAITING_BASE = frozenset({"MeasuringSource", "Downloading", "Pending", ""})
+_CLAIM_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimTerminating"})
+
+
+def _base(seen: Snapshot) -> Link:
+    base = seen.base
+    if not base:
+        if view.condition(seen.service, "CacheReady").get("reason") == "NothingToCache":
+            return Link("base", "ok", "none: the image brings its own model")
+        return broken("base", "CreatingCaches", "no base artifact for the profile's source exists yet", state="waiting")
+    look = f"kubectl describe aimartifact -n {seen.namespace} {view.name_of(base)}"
+    if view.text(base, "status", "status") == "Ready":
+        shown_size = view.text(base, "status", "displaySize") or "size unknown"
+        return Link(
+            "base",
+            "ok",
+            f'AIMArtifact "{view.name_of(base)}" is ready ({shown_size})',
+        )
+    if errors := judge_stored(AIM_ARTIFACT, base, seen.world).errors:
+        return from_error("base", errors[0])
+    storage = view.condition(base, "CacheStorageReady")
+    if storage.get("reason") in _CLAIM_TROUBLE:
+        return broken(
+            "base",
+            str(storage["reason"]),
+            f'base "{view.name_of(base)}": {storage.get("message")}',
+            look=look_claim(seen, "persistentVolumeClaim"),
+        )
+    ready = view.condition(base, "Ready")
+    reason, message = view.text(ready, "reason") or "", view.text(ready, "message") or "not ready yet"
+    for job in seen.jobs_of(ROLE_FETCH, base):
+        if job.blocked_by and not job.finished:
+            return broken(
+                "base",
+                "DownloadBlocked",
+                f'the download of base "{view.name_of(base)}" cannot start: {job.blocked_by}',
+                fix_of_blocked(job.blocked_by),
+                look=look_job(seen, job.name),
+            )
+    percent = view.integer(base, "status", "progress", "percentage")
+    progress = (
+        f", {percent} % of {size(view.integer(base, 'status', 'progress', 'totalBytes'))}"
+        if percent is not None
+        else ""
+    )
+    if reason in _WAITING_BASE:
+        return broken(
+            "base", reason or "Pending", f'base "{view.name_of(base)}": {message}{progress}', state="waiting", look=look
+        )
+    return broken("base", reason, f'base "{view.name_of(base)}": {reason}: {message}', look=look)
+
+
+def _disk(seen: Snapshot) -> Link:
+    if not view.uses_adapters(seen.service):
+        return Link("disk", "ok", "no adapters: not needed")
+    claim = seen.disk_claim_name
+    if not claim:
+        return _no_disk(seen)
+    ready = view.condition(seen.base, "AdapterDiskReady")
+    if ready.get("reason") in _CLAIM_TROUBLE:
+        look = look_claim(seen, "adapterPersistentVolumeClaim")
+        return broken("disk", str(ready["reason"]), f"adapter disk: {ready.get('message')}", look=look)
+    found = seen.claims.get(claim)
+    if found is not None:
+        return _disk_claim(seen, claim, found)
+    if "PersistentVolumeClaim" in seen.unreadable:
+        return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
+    return broken(
+        "disk",
+        "DiskNotBound",
+        f'the adapter disk\'s claim "{claim}" does not exist',
+        "the controller makes it again; look at its log if it stays away",
+    )
+
+
+def _no_disk(seen: Snapshot) -> Link:
+    """The base has no adapter disk: it is being made, or nobody asks for one."""
+    base = seen.base
+    asked = view.dig(base, "spec", "adapterDisk") is not None or any(
+        view.dig(cache, "spec", "requiresAdapterDisk") is True for cache in seen.caches
+    )
+    says = f'base "{view.name_of(base)}" has no adapter disk yet'
+    if not asked:
+        says += ", and neither its spec nor a cache asks for one"
+    return broken(
+        "disk",
+        "ParentLacksAdapterDisk",
+        says,
+        state="waiting" if asked else "broken",
+        look=f"kubectl describe aimartifact -n {seen.namespace} {view.name_of(base)}",
+    )
+
+
+def _disk_claim(seen: Snapshot, claim: str, found: Json) -> Link:
+    """The claim is there: whether pods can mount it."""
+    look = look_claim(seen, "adapterPersistentVolumeClaim")
+    whose = f'the adapter disk\'s claim "{claim}"'
+    if view.terminating(found):
+        return broken("disk", "ClaimTerminating", f"{whose} is being deleted", look=look)
+    phase = view.text(found, "status", "phase") or "Pending"
+    if phase == "Lost":
+        fix = "delete the claim: a new disk is made and staged again"
+        return broken("disk", "DiskNotBound", f"{whose} has lost its volume", fix, look)
+    if phase == "Pending" and not view.text(seen.service, "status", "adapterDiskPersistentVolumeClaimUid"):
+        return broken("disk", "ClaimPending", f"{whose} is not bound yet", look=look, state="waiting")
+    capacity = (
+        view.text(found, "status", "capacity", "storage")
+        or view.text(found, "spec", "resources", "requests", "storage")
+        or ""
+    )
+    return Link("disk", "ok", f'claim "{claim}" {capacity} is {phase}')
+
+
+def _subtree(seen: Snapshot) -> Link:
+    if not view.uses_adapters(seen.service):
+        return Link("subtree", "ok", "no adapters: not needed")
+    status = seen.service.get("status") or {}
+    claim = seen.claims.get(seen.disk_claim_name)
+    recorded = view.text(status, "adapterDiskPersistentVolumeClaimUid")
+    jobs = seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service)
+    job = jobs[-1] if jobs else None
+    done = bool(recorded) and (claim is None or view.uid_of(claim) == recorded)
+    if job is not None and job.phase == "failed":
+        reason = job.result.reason if job.result else "JobFailed"
+        message = job.result.message if job.result else "the subtree-sync Job failed"
+        says = f"the directory cannot be brought in line: {reason}: {message}"
+        return broken("subtree", reason, says, look=look_job(seen, job.name))
+    if job is not None and job.blocked_by:
+        return broken(
+            "subtree",
+            "StagingBlocked",
+            f"the subtree-sync Job cannot start: {job.blocked_by}",
+            fix_of_blocked(job.blocked_by),
+            look=look_job(seen, job.name),
+        )
+    if not done:
+        says = "the service's directory on the adapter disk is being created"
+        return broken(
+            "subtree",
+            "AdapterSubtreeProvisioning",
+            says,
+            state="waiting",
+            look=look_job(seen, job.name) if job else look_events(seen),
+        )
+    return Link("subtree", "ok", f"directory {view.uid_of(seen.service)} is on the disk")
+
+
+_STARTING = frozenset({"Creating", "Starting", "Terminating", "RollingOut", "MinimumReplicasUnavailable"})
+
+
+def server(seen: Snapshot) -> Link:
+    ready = view.condition(seen.service, "InferenceServiceReady")
+    reason, message = view.text(ready, "reason") or "", view.text(ready, "message") or ""
+    if reason == "ScaledToZero":
+        return broken("server", reason, message)
+    if ready.get("status") == "True":
+        replicas = view.text(seen.service, "status", "runtime", "replicas") or "?"
+        return Link("server", "ok", f'InferenceService "{seen.isvc_name}" is ready, {replicas} replicas')
+    if reason != "NoMatchingNode" and (stuck := _stuck_pod(seen)) is not None:
+        return stuck
+    if reason == "Gated":
+        known, rest = _gate(seen)
+        words = f"no InferenceService yet: {rest or message}"
+        if view.adapter_mode(seen.service) == "static" and known == "AdaptersStaging":
+            return broken("server", known, words, "mend or remove the adapters that are named", state="waiting")
+        return broken("server", known, words, state="waiting")
+    if (none := _no_pods(seen)) is not None:
+        return none
+    look = f"kubectl get inferenceservice,deployment,pods -n {seen.namespace} -l aim.eai.amd.com/service={seen.name}"
+    if reason in _STARTING or not reason:
+        return broken(
+            "server",
+            reason or "Creating",
+            message or "the InferenceService is being created",
+            state="waiting",
+            look=look,
+        )
+    return broken("server", reason, f"the server is not ready: {reason}: {message}", look=look)
+
+
+def _no_pods(seen: Snapshot) -> Link | None:
+    """The Deployment cannot make pods: quota, admission."""
+    failure = view.condition(seen.deployment, "ReplicaFailure")
+    if seen.predictor_pods or failure.get("status") != "True":
+        return None
+    look = f"kubectl describe deployment -n {seen.namespace} {seen.isvc_name}-predictor"
+    return broken("server", "NoPods", f"no pod of the server can be made: {failure.get('message')}", look=look)
+
+
+_PULL = {"ErrImagePull": "ImagePullBackOff"}  # two words of the kubelet for one thing
+
+
+def _stuck_pod(seen: Snapshot) -> Link | None:
+    for pod in sorted(seen.predictor_pods, key=view.name_of):
+        look = f"kubectl describe pod -n {seen.namespace} {view.name_of(pod)}"
+        for entry in view.items(pod, "status", "conditions"):
+            if view.dig(entry, "type") == "PodScheduled" and view.dig(entry, "status") == "False":
+                return broken(
+                    "server",
+                    "Unschedulable",
+                    f"pod {view.name_of(pod)} is not scheduled: "
+                    f"{view.text(entry, 'message') or view.text(entry, 'reason')}",
+                    "make room for it, or ask for less",
+                    look,
+                )
+        for status in view.items(pod, "status", "containerStatuses"):
+            reason = view.text(status, "state", "waiting", "reason") or ""
+            if reason and reason not in ("ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
+                message = view.text(status, "state", "waiting", "message") or ""
+                says = f"pod {view.name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
+                word = _PULL.get(reason, reason)
+                fix = fix_of_blocked(f"{reason} {message}")
+                return broken("server", word if word in CONDITIONS else "PodPending", says, fix, look)
+            if reason == "CrashLoopBackOff":
+                code = view.dig(status, "lastState", "terminated", "exitCode")
+                says = f"pod {view.name_of(pod)} ends again and again" + (
+                    f", last exit code {code}" if code is not None else ""
+                )
+                return broken(
+                    "server", reason, says, look=f"kubectl logs -n {seen.namespace} {view.name_of(pod)} --previous"
+                )
+    return None
+
+
+OF_SPEC = (_service, _profile, _feature)
+OF_STORAGE = (_cache, _base, _disk, _subtree)

@@ -1,0 +1,268 @@
+"""What a change would do: how it is applied, which pods roll, which ceilings move, what breaks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from api import view
+from api.accelerators import node_matches, node_selector_terms
+from api.kinds import INFERENCE_SERVICE
+from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
+from api.view import Json
+from cli.plugin.snapshot import Snapshot
+from reconcile.objects import covers, parse_timestamp
+from reconcile.service.decide import Observed, decide
+from reconcile.service.live import server_started
+from reconcile.service.loading import ServerPod
+from reconcile.service.plan import make_plan
+from reconcile.settings import ReconcileSettings
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+# -- how kubectl would apply a manifest -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The request that `kubectl apply` would make. `manager`: field manager of a server-side apply."""
+
+    how: Literal["create", "merge", "apply"]
+    body: Mapping[str, Any]
+    manager: str = ""
+
+
+def plan_apply(manifest: Json, live: Json | None) -> Application:
+    """Return how a manifest is applied over the live object.
+
+    Nothing there: create. Applied client-side before: the three-way merge patch of kubectl (fields that were in the
+    last manifest and are not in this one are removed; lists are replaced). Applied server-side before: as the same
+    field manager. Otherwise what the manifest says is laid over what is there.
+    """
+    if live is None:
+        return Application("create", manifest)
+    written = view.text(live, "metadata", "annotations", LAST_APPLIED)
+    if written is None and (manager := _apply_manager(live)):
+        return Application("apply", manifest, manager)
+    last = _parse(written)
+    patch = {key: three_way(last.get(key), manifest.get(key), live.get(key)) for key in ("spec",)}
+    metadata = {
+        key: three_way(
+            view.dig(last, "metadata", key), view.dig(manifest, "metadata", key), view.dig(live, "metadata", key)
+        )
+        for key in ("labels", "annotations")
+    }
+    patch["metadata"] = {key: value for key, value in metadata.items() if value}
+    return Application("merge", {key: value for key, value in patch.items() if value})
+
+
+def _parse(written: str | None) -> Json:
+    try:
+        found = orjson.loads(written or "{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _apply_manager(live: Json) -> str:
+    """The manager of an earlier server-side apply that was not ours, kubectl's first."""
+    managers = [
+        view.text(entry, "manager") or ""
+        for entry in view.items(live, "metadata", "managedFields")
+        if view.dig(entry, "operation") == "Apply"
+        and not view.dig(entry, "subresource")
+        and view.dig(entry, "manager") != "aim-adapters"
+    ]
+    return "kubectl" if "kubectl" in managers else managers[0] if managers else ""
+
+
+def three_way(last: Any, new: Any, live: Any) -> Any:
+    """Return the merge patch that makes `live` say what `new` says, and drop what only `last` said; lists whole."""
+    if not isinstance(new, Mapping):
+        return new
+    patch: dict[str, Any] = {}
+    known = last if isinstance(last, Mapping) else {}
+    there = live if isinstance(live, Mapping) else {}
+    for key, value in new.items():
+        if isinstance(value, Mapping) and isinstance(there.get(key), Mapping):
+            if inner := three_way(known.get(key), value, there[key]):
+                patch[key] = inner
+        elif there.get(key) != value:
+            patch[key] = value
+    return patch | {key: None for key in known if key not in new and key in there}
+
+
+# -- what it does to a service --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to one service. `changes`: what differs in the pods, in words; empty: nothing rolls."""
+
+    service: str
+    created: bool = False
+    pods: int = 0
+    changes: tuple[str, ...] = ()
+    scaled: tuple[str, ...] = ()
+    ceiling: tuple[int | None, int | None] = (None, None)
+    ceiling_origin: str = ""
+    adapters_added: tuple[str, ...] = ()
+    adapters_removed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing happens to it."""
+        same = self.ceiling[0] == self.ceiling[1]
+        return not (
+            self.created or self.changes or self.scaled or self.adapters_added or self.adapters_removed or self.broken
+        ) and (same and not self.mended)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One manifest: what the server said, and what the rules say. `place`: file:line of it."""
+
+    subject: str
+    place: str
+    outcome: Literal["created", "changed", "unchanged", "refused"]
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole answer."""
+
+    judged: tuple[Judged, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def good(self) -> bool:
+        """Whether everything would be accepted and nothing would break."""
+        return not any(one.errors for one in self.judged) and not any(one.broken for one in self.effects)
+
+
+def observe(seen: Snapshot, settings: ReconcileSettings) -> Observed:
+    """Return what the controller would look at. What servers list is not known here."""
+    plan = make_plan(seen.facts.pipeline, seen.service)
+    nodes = None
+    if seen.nodes is not None and plan is not None and plan.accelerator_model and plan.gpus:
+        terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
+        nodes = sum(1 for node in seen.nodes if node_matches(view.mapping(node, "metadata", "labels"), terms))
+    return Observed(
+        facts=seen.facts,
+        now=seen.now,
+        settings=settings,
+        errors=seen.errors,
+        caches=seen.caches,
+        disk_claim=seen.claims.get(seen.disk_claim_name),
+        sync_jobs=tuple(seen.jobs_of(ROLE_SUBTREE_SYNC, seen.service)),
+        stage_jobs=tuple(seen.jobs_of(ROLE_STAGING, seen.service)),
+        isvc=seen.isvc,
+        deployment=seen.deployment,
+        predictor_pods=tuple(seen.predictor_pods),
+        pods=tuple(
+            ServerPod(view.name_of(pod), since, started=server_started(pod))
+            for pod in seen.predictor_pods
+            if (since := _ready_since(pod))
+        ),
+        config_maps=seen.config_maps,
+        pool_nodes=nodes,
+    )
+
+
+def _ready_since(pod: Json) -> Any:
+    for entry in view.items(pod, "status", "conditions"):
+        if view.dig(entry, "type") == "Ready" and view.dig(entry, "status") == "True":
+            return parse_timestamp(view.dig(entry, "lastTransitionTime"))
+    return None
+
+
+def effect(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings | None = None) -> Effect:
+    """Return what happens to a service when the world becomes what `after` knows. `before` None: it is created."""
+    own = settings or ReconcileSettings()
+    changes, scaled = predictor_changes(after.isvc, _wanted(after, own))
+    if before is not None:  # the server's own settings are not known here: what differs anyway is not of this change
+        anyway, _ = predictor_changes(before.isvc, _wanted(before, own))
+        changes = [change for change in changes if change not in anyway]
+    had = {str(error) for error in before.errors} if before is not None else set()
+    has = {str(error) for error in after.errors}
+    old = [ref.name for ref in view.adapter_refs(before.service)] if before is not None else []
+    new = [ref.name for ref in view.adapter_refs(after.service)]
+    ceiling = before.facts.ceiling.value if before is not None else None
+    return Effect(
+        service=f"{after.namespace}/{after.name}",
+        created=before is None,
+        pods=view.integer(after.deployment, "status", "replicas") or 0,
+        changes=tuple(changes),
+        scaled=tuple(scaled),
+        ceiling=(ceiling, after.facts.ceiling.value),
+        ceiling_origin=after.facts.ceiling.origin,
+        adapters_added=tuple(name for name in new if name not in old),
+        adapters_removed=tuple(name for name in old if name not in new),
+        broken=tuple(sorted(has - had)),
+        mended=tuple(sorted(had - has)),
+    )
+
+
+def _wanted(seen: Snapshot, settings: ReconcileSettings) -> Json | None:
+    """The InferenceService that the controller would apply in this world."""
+    return {kind.kind: obj for kind, obj in decide(observe(seen, settings)).apply}.get(INFERENCE_SERVICE.kind)
+
+
+_SCALE = frozenset({"minReplicas", "maxReplicas"})
+
+
+def predictor_changes(live: Json | None, wanted: Json | None) -> tuple[list[str], list[str]]:
+    """Return what would differ in the pods, and in their number, in words. Values of a user's variables stay unsaid."""
+    if live is None or wanted is None:
+        return [], []
+    have, want = view.mapping(live, "spec", "predictor"), view.mapping(wanted, "spec", "predictor")
+    scaled = [
+        f"{key} {have.get(key)} → {want[key]}" for key in sorted(_SCALE & want.keys()) if have.get(key) != want[key]
+    ]
+    changes = [key for key in sorted(want.keys() - _SCALE - {"containers"}) if not covers(have.get(key), want[key])]
+    old, new = _container(have), _container(want)
+    changes += _env_changes(view.items(old, "env"), view.items(new, "env"))
+    for key in sorted(new.keys() - {"env", "name"}):
+        if not covers(old.get(key), new[key], quantities=key == "resources"):
+            shown = f" {old.get(key)} → {new[key]}" if isinstance(new[key], str) else ""
+            changes.append(f"{key}{shown}")
+    return changes, scaled
+
+
+def _container(predictor: Json) -> Json:
+    containers = view.items(predictor, "containers")
+    return view.mapping(containers[0]) if containers else {}
+
+
+def _by_name(env: Iterable[Any]) -> dict[str, Json]:
+    """Variables by name; an empty value is none, as typed clients write it."""
+    return {
+        str(view.dig(entry, "name")): {key: value for key, value in view.mapping(entry).items() if value != ""}
+        for entry in env
+    }
+
+
+def _env_changes(old: Iterable[Any], new: Iterable[Any]) -> list[str]:
+    before, after = _by_name(old), _by_name(new)
+    words = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) == after.get(name):
+            continue
+        ours = name.startswith("AIM_")
+        was, becomes = view.text(before.get(name), "value"), view.text(after.get(name), "value")
+        if name not in before:
+            words.append(f"env {name}" + (f" = {becomes}" if ours else "") + " is new")
+        elif name not in after:
+            words.append(f"env {name} goes")
+        else:
+            words.append(f"env {name} {was} → {becomes}" if ours and was and becomes else f"env {name} changes")
+    return words

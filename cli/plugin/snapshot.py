@@ -1,0 +1,117 @@
+"""Everything that is known about one service, read once: what `status`, `why`, `disk` and `check` look at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from api import view
+from api.errors import FieldError
+from api.kinds import AIM_SERVICE
+from api.names import LABEL_ROLE, inference_service_name
+from api.view import Json
+from reconcile.jobs import JobState, read_job
+from rules.seen import ServiceSeen, see_service
+from rules.validate import judge_stored
+from rules.world import World
+from rules.worlds import SnapshotWorld
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One service and what belongs to it.
+
+    `world`: other objects of ours; `caches`: caches of the namespace for its profile or template; `claims` by name;
+    `jobs` and `pods`: those of the service and of its base; `leases`: of controllers, None when they may not be read;
+    `nodes`: None when they may not be read; `unreadable`: kinds that this user may not read.
+    """
+
+    service: Json
+    now: datetime
+    world: World = field(default_factory=SnapshotWorld)
+    caches: tuple[Json, ...] = ()
+    claims: Mapping[str, Json] = field(default_factory=dict)
+    jobs: tuple[Json, ...] = ()
+    pods: tuple[Json, ...] = ()
+    isvc: Json | None = None
+    deployment: Json | None = None
+    config_maps: tuple[Json, ...] = ()
+    events: tuple[Json, ...] = ()
+    leases: tuple[Json, ...] | None = None
+    nodes: tuple[Json, ...] | None = None
+    unreadable: frozenset[str] = frozenset()
+
+    @cached_property
+    def facts(self) -> ServiceSeen:
+        """What follows from the service and the world by the rules."""
+        return see_service(self.service, self.world)
+
+    @cached_property
+    def errors(self) -> tuple[FieldError, ...]:
+        """What makes it unservable now, by the rules."""
+        return tuple(judge_stored(AIM_SERVICE, self.service, self.world).errors)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return view.name_of(self.service)
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return view.namespace_of(self.service)
+
+    @property
+    def isvc_name(self) -> str:
+        """Name of its InferenceService."""
+        return inference_service_name(self.name, self.namespace) or ""
+
+    @property
+    def base(self) -> Json:
+        """The base artifact, empty while it is not known."""
+        base = self.facts.base
+        return base.artifact if base.known else {}
+
+    @property
+    def disk_claim_name(self) -> str:
+        """Name of the adapter disk's claim, empty while there is none."""
+        return view.text(self.base, "status", "adapterPersistentVolumeClaim") or ""
+
+    @property
+    def predictor_pods(self) -> list[Json]:
+        """Pods of the model server."""
+        label = "serving.kserve.io/inferenceservice"
+        return [pod for pod in self.pods if view.text(pod, "metadata", "labels", label) == self.isvc_name]
+
+    def entry(self, adapter: str) -> Json:
+        """The adapter's entry in status, empty where there is none."""
+        for entry in view.items(self.service, "status", "adapters"):
+            if view.dig(entry, "name") == adapter:
+                return view.mapping(entry)
+        return {}
+
+    def jobs_of(self, role: str, owner: Json) -> list[JobState]:
+        """The states of an owner's Jobs of one role, newest attempt last."""
+        found = []
+        for job in self.jobs:
+            owners = {view.dig(ref, "uid") for ref in view.items(job, "metadata", "ownerReferences")}
+            if view.uid_of(owner) in owners and view.text(job, "metadata", "labels", LABEL_ROLE) == role:
+                pods = [pod for pod in self.pods if _owned(pod, view.uid_of(job))]
+                found.append(read_job(job, pods))
+        return sorted(found, key=lambda job: job.attempt)
+
+
+def _owned(obj: Json, uid: str) -> bool:
+    return any(view.dig(ref, "uid") == uid for ref in view.items(obj, "metadata", "ownerReferences"))
+
+
+def event_time(event: Json) -> str:
+    """When an event was last seen, as it is written; empty when it does not say."""
+    return (
+        view.text(event, "series", "lastObservedTime")
+        or view.text(event, "lastTimestamp")
+        or view.text(event, "eventTime")
+        or str(view.dig(event, "metadata", "creationTimestamp") or "")
+    )

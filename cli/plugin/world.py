@@ -1,0 +1,221 @@
+"""The world read from a cluster on demand: only what the rules ask for. Pure part (`DemandWorld`) and its shell.
+
+The rules are asked over what is known; what they look up and is not known is read; they are asked again, until they
+look up nothing new. So nothing here repeats which field refers to what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from api import view
+from api.kinds import (
+    AIM_ARTIFACT,
+    AIM_CLUSTER_MODEL,
+    AIM_CLUSTER_SERVICE_TEMPLATE,
+    AIM_MODEL,
+    AIM_SERVICE,
+    AIM_SERVICE_TEMPLATE,
+    Kind,
+)
+from api.view import Json
+from cli.lint.judge import FilesWorld
+from rules.world import KIND_BY_NAME, Address, World, address
+
+if TYPE_CHECKING:
+    from kube.client import Client
+
+MOST_ROUNDS = 12
+_AT_ONCE = 8
+
+
+@dataclass(slots=True)
+class Known:
+    """What was read so far. `given` objects (files) count before the cluster's of the same address.
+
+    `absent`: addresses that were read and are not there; `listed`: (kind, namespace or empty) read completely;
+    `unreadable`: kinds that we may not read: their absence means nothing.
+    """
+
+    given: dict[Address, Json] = field(default_factory=dict)
+    read: dict[Address, Json] = field(default_factory=dict)
+    absent: set[Address] = field(default_factory=set)
+    listed: set[tuple[str, str]] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
+
+    @classmethod
+    def start(cls, given: Iterable[Json] = ()) -> Known:
+        """Begin with given objects."""
+        known = cls()
+        for obj in given:
+            if (key := address_of(obj)) is not None:
+                known.given[key] = obj
+        return known
+
+    @property
+    def objects(self) -> list[Json]:
+        """Everything, given ones first choice."""
+        return list((self.read | self.given).values())
+
+    def take(self, objects: Iterable[Json]) -> None:
+        """Remember objects that were read."""
+        for obj in objects:
+            if (key := address_of(obj)) is not None:
+                self.read[key] = obj
+
+    def settled(self, key: Address) -> bool:
+        """Whether an address was looked at, or need not be."""
+        kind, namespace, _ = key
+        return (
+            key in self.given
+            or key in self.read
+            or key in self.absent
+            or kind in self.unreadable
+            or bool({(kind, namespace), (kind, "")} & self.listed)
+        )
+
+    def covered(self, listing: tuple[str, str]) -> bool:
+        """Whether a kind was read completely for a namespace (empty: all)."""
+        kind, _ = listing
+        return kind in self.unreadable or listing in self.listed or (kind, "") in self.listed
+
+
+def address_of(obj: Json) -> Address | None:
+    """Return the address of an object of ours, None for another kind."""
+    kind = KIND_BY_NAME.get(view.text(obj, "kind") or "")
+    return address(kind, view.namespace_of(obj), view.name_of(obj)) if kind is not None else None
+
+
+class DemandWorld(FilesWorld):
+    """What is known, as a world that notes what it was asked for and could not tell."""
+
+    def __init__(self, known: Known) -> None:
+        """Look at what is known now; later reads need a new world."""
+        unreadable = [KIND_BY_NAME[name] for name in known.unreadable if name in KIND_BY_NAME]
+        super().__init__(known.objects, unknown=unreadable)
+        self._known = known
+        self.wanted: set[Address] = set()
+        self.wanted_lists: set[tuple[str, str]] = set()
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
+        """Return the object, or None; an address that was never looked at is noted."""
+        key = address(kind, namespace, name)
+        if name and not self._known.settled(key):
+            self.wanted.add(key)
+        return super().get(kind, namespace, name)
+
+    def _want(self, kind: Kind, namespace: str | None) -> None:
+        listing = (kind.kind, (namespace or "") if kind.namespaced else "")
+        if not self._known.covered(listing):
+            self.wanted_lists.add(listing)
+
+    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
+        """Return the model artifacts of a source; all artifacts of the namespace are noted."""
+        self._want(AIM_ARTIFACT, namespace)
+        return super().artifacts_by_source(namespace, source_uri)
+
+    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
+        """Return a model's templates; all templates are noted."""
+        self._want(AIM_SERVICE_TEMPLATE, namespace)
+        self._want(AIM_CLUSTER_SERVICE_TEMPLATE, None)
+        return super().templates_by_model(namespace, model)
+
+    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
+        """Return the models of an image; all models are noted."""
+        self._want(AIM_MODEL, namespace)
+        self._want(AIM_CLUSTER_MODEL, None)
+        return super().models_by_image(namespace, image)
+
+    def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
+        """Return the services that declare an adapter; all services of the namespace are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_artifact(namespace, artifact)
+
+    def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
+        """Return the services of a base; all services of the namespace are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_base(namespace, base)
+
+    def services_by_profile(self, namespace: str | None, profile: str) -> Sequence[Json]:
+        """Return the services of a profile; all services (of the namespace) are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_profile(namespace, profile)
+
+    def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
+        """Return the services of a RuntimeConfig; all services (of the namespace) are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_runtime_config(namespace, name)
+
+    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
+        """Return the services of a model; all services (of the namespace) are noted."""
+        self._want(AIM_SERVICE, namespace)
+        return super().services_by_model(namespace, model)
+
+
+async def complete(client: Client, known: Known, ask: Callable[[World], object]) -> DemandWorld:
+    """Read from the cluster until `ask` looks up nothing that is not known; return that world.
+
+    Raises: the errors of `kube.errors`, but for a kind that may not be read (it counts as unknown).
+    """
+    world = DemandWorld(known)
+    for _ in range(MOST_ROUNDS):
+        ask(world)
+        if not world.wanted and not world.wanted_lists:
+            return world
+        await _read(client, known, world)
+        world = DemandWorld(known)
+    return world
+
+
+async def _read(client: Client, known: Known, world: DemandWorld) -> None:
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(key: Address) -> None:
+        async with gate:
+            await read_object(client, known, key)
+
+    async def every(listing: tuple[str, str]) -> None:
+        async with gate:
+            await read_list(client, known, listing)
+
+    async with asyncio.TaskGroup() as group:
+        for listing in sorted(world.wanted_lists):
+            group.create_task(every(listing))
+        for key in sorted(world.wanted):
+            if (key[0], key[1]) not in world.wanted_lists:
+                group.create_task(one(key))
+
+
+async def read_object(client: Client, known: Known, key: Address) -> None:
+    """Read one object of ours into what is known."""
+    from kube.errors import Forbidden  # noqa: PLC0415 - lint without a cluster loads no client
+
+    kind_name, namespace, name = key
+    try:
+        obj = await client.find(KIND_BY_NAME[kind_name], namespace or None, name)
+    except Forbidden:
+        known.unreadable.add(kind_name)
+        return
+    if obj is None:
+        known.absent.add(key)
+    else:
+        known.take([obj])
+
+
+async def read_list(client: Client, known: Known, listing: tuple[str, str]) -> None:
+    """Read all objects of a kind (of a namespace) into what is known."""
+    from kube.errors import Forbidden, NotFound  # noqa: PLC0415 - as above
+
+    kind_name, namespace = listing
+    try:
+        found, _ = await client.list_all(KIND_BY_NAME[kind_name], namespace or None)
+    except Forbidden:
+        known.unreadable.add(kind_name)
+        return
+    except NotFound:
+        found = []
+    known.take(found)
+    known.listed.add(listing)
