@@ -1,4 +1,4 @@
-"""AMD accelerator models, their PCI device ids and the node labels that show them (interface facts, section 9)."""
+"""AMD accelerator models, their PCI device ids and the node labels that show them (docs/contract.md, Accelerators)."""
 
 from __future__ import annotations
 

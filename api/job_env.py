@@ -2,7 +2,7 @@
 
 A Job runs the project's own program beside other tenants' bytes. Whatever a tenant may set is therefore an allow-list:
 credentials, endpoints and tuning of the download clients; never the writer's own settings, the interpreter's or the
-loader's (contract, section 11, "Environment").
+loader's (docs/contract.md, Job environment).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 RESERVED_PREDICTOR_ENV = frozenset({"PYTHONPATH", "PROTOCOL", "STORAGE_URI", "INFERENCE_SERVICE_NAME"})
-"""KServe's server container gives these a meaning of its own; ours would break by them (contract, section 7)."""
+"""KServe gives these a meaning of its own (docs/contract.md, Predictor environment)."""
 
 ALLOWED_WORDS = "HF_TOKEN, HF_ENDPOINT, HF_HUB_* tuning, AWS_* (no paths), *_PROXY"
 
@@ -53,6 +53,6 @@ def allowed_in_job(name: str) -> bool:
 def allowed_with_typed_s3(name: str) -> bool:
     """Whether it may reach a Job whose RuntimeConfig has a typed `artifact.s3` block: tuning, no credentials.
 
-    Source: interface facts, section 3, last sentence.
+    Source: docs/contract.md, S3 settings.
     """
     return allowed_in_job(name) and (not name.startswith("AWS_") or name in _TYPED_S3_TUNING)

@@ -55,7 +55,7 @@ class S3Options(BaseModel):
 
 
 class StageSpec(JobSpec, S3Options):
-    """Download one adapter, check it and promote it into one service's subtree (contract, section 6.2)."""
+    """Download one adapter, check it and promote it into one service's subtree (docs/contract.md, Staging)."""
 
     disk: str = DISK_MOUNT
     namespace: str
@@ -84,7 +84,7 @@ class StageSpec(JobSpec, S3Options):
 
 
 class SyncSpec(JobSpec):
-    """Create a service's subtree and move away what is no longer declared (contract, section 6.1)."""
+    """Create a service's subtree and move away what is no longer declared (docs/contract.md, Subtree sync)."""
 
     disk: str = DISK_MOUNT
     namespace: str
@@ -96,7 +96,7 @@ class SyncSpec(JobSpec):
 
 
 class ReapSpec(JobSpec):
-    """Remove what no living service needs (contract, section 6.4)."""
+    """Remove what no living service needs (docs/contract.md, Reaper)."""
 
     disk: str = DISK_MOUNT
     listed_at: float  # seconds since the epoch when the list of living services was complete

@@ -10,7 +10,7 @@ from api.kinds import AIM_GROUP
 FIELD_OWNER = "aim-adapters"
 LEASE_NAME = "aim-adapters"
 
-# Labels and annotations of ours (interface facts, sections 1 and 6).
+# Labels and annotations of ours (docs/contract.md, Annotations of a service, Labels and annotations).
 LABEL_SERVICE = f"{AIM_GROUP}/service"
 LABEL_ARTIFACT = f"{AIM_GROUP}/artifact"
 LABEL_ROLE = f"{AIM_GROUP}/role"  # of Jobs and claims: one of the ROLE_ values
@@ -47,7 +47,7 @@ KEY_ANNOTATIONS = {  # role of a Job → annotation that says which work it does
     ROLE_FETCH: ANNOTATION_FETCH_KEY,
 }
 
-# Ranks (contract, sections 1.3 and 5).
+# Ranks (docs/contract.md, Adapter artifacts, Rank ceiling).
 RANK_CEILINGS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 DEFAULT_RANK = 16
 DEFAULT_MAX_RANK = 32
@@ -85,7 +85,7 @@ def derive_name(*parts: str, limit: int = DNS_LABEL_LIMIT) -> str:
     """Return an RFC 1123 label of at most `limit` characters, made from the parts and a hash over *all* of them.
 
     It starts with a letter, so that it also suits kinds with the stricter RFC 1035 rule.
-    Source: contract, section 6.4, last paragraph.
+    Source: docs/contract.md, Job pods.
     """
     readable = _NOT_IN_A_LABEL.sub("-", "-".join(parts).lower()).strip("-")
     if not readable or not readable[0].isalpha():
@@ -102,7 +102,7 @@ def is_label_value(value: str) -> bool:
 def inference_service_name_limit(namespace: str) -> int:
     """Return how many characters KServe leaves for the name of an InferenceService in this namespace.
 
-    Source: contract, section 7: min(48, 52 - length of the namespace).
+    Source: docs/contract.md, KServe behaviour.
     """
     return min(48, 52 - len(namespace))
 
@@ -116,12 +116,12 @@ def inference_service_name(service: str, namespace: str) -> str | None:
 
 
 def stage_key(artifact_uid: str, source_uri: str, service_uid: str, path: str, claim_uid: str) -> str:
-    """Return the key under which the outcome of one staging is recorded (contract, section 6.3)."""
+    """Return the key under which the outcome of one staging is recorded (docs/contract.md, Durable truth)."""
     return short_hash("stage", artifact_uid, source_uri, service_uid, path, claim_uid, length=16)
 
 
 def sync_key(service_uid: str, paths: list[str], claim: str, claim_uid: str) -> str:
-    """Return the key of one subtree sync: the declared set and the disk binding (contract, section 6.1)."""
+    """Return the key of one subtree sync: the declared set and the disk binding (docs/contract.md, Subtree sync)."""
     return short_hash("sync", service_uid, *sorted(paths), claim, claim_uid, length=16)
 
 

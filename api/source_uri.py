@@ -36,7 +36,7 @@ class HubSource:
 
     @property
     def model_id(self) -> str:
-        """The model id that this source implies: `org/name`, without subfolder and revision (contract, section 11)."""
+        """The model id that this source implies, without subfolder and revision (docs/contract.md, Source URIs)."""
         return self.repo
 
 
@@ -56,7 +56,7 @@ def parse_source_uri(uri: str) -> Source:
     """Parse a source URI.
 
     Raises: SourceUriError, with the shape that was expected.
-    Source: contract, sections 1.3 and 11; interface facts, section 2.
+    Source: docs/contract.md, Source URIs.
     """
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in ("hf", "s3"):

@@ -176,7 +176,7 @@ def profile_name(service: object) -> str | None:
 
 
 def uses_profile_pipeline(service: object) -> bool:
-    """`spec.profile` set → profile pipeline, otherwise template pipeline (contract, section 1)."""
+    """`spec.profile` set → profile pipeline, otherwise template pipeline (docs/contract.md, Pipelines)."""
     profile = spec_of(service).get("profile")
     return profile.__class__ is dict or isinstance(profile, Mapping)
 
@@ -187,7 +187,7 @@ def runtime_config_name(obj: object) -> str:
 
 
 def caching_mode(service: object) -> Literal["Shared", "Dedicated"]:
-    """The caching mode after its synonyms (contract, section 1.1)."""
+    """The caching mode after its synonyms (docs/contract.md, Caching mode)."""
     mode = text(service, "spec", "caching", "mode") or "Shared"
     return "Dedicated" if _CACHING_SYNONYMS.get(mode, mode) == "Dedicated" else "Shared"
 
@@ -208,7 +208,7 @@ def effective_features(profile: object, service: object) -> tuple[str, ...]:
 
 
 def feature_token(features: Sequence[str]) -> str | None:
-    """The one token that rules: with both in the union `adapters` wins (contract, section 11)."""
+    """The one token that rules: with both in the union `adapters` wins (docs/contract.md, Feature gate)."""
     for token in (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY):
         if token in features:
             return token
@@ -230,7 +230,7 @@ def is_adapter(artifact: object) -> bool:
 
 
 def declared_rank(artifact: object) -> int:
-    """spec.rank, 16 when absent (contract, section 1.3)."""
+    """spec.rank, 16 when absent (docs/contract.md, Adapter artifacts)."""
     return rank_of(spec_of(artifact))
 
 

@@ -10,7 +10,7 @@ from devcluster.content import MODEL_SERVER_IMAGE
 SERVICE_IMAGE = "aim-adapters:dev"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _USER = "1000:1000"
-# the adapter contract came with 0.13: an older image ignores it, whatever it is told
+# images before AIM 0.13 ignore the adapter variables, whatever they are set to
 _BEFORE_ADAPTERS = [f"aim-dev/model-server:0.{minor}.*" for minor in range(13)]
 
 

@@ -1,18 +1,18 @@
-"""A model server without a model: it honours the AIM_ADAPTER_* contract and answers with what it loaded.
+"""A model server without a model: it honours the AIM_ADAPTER_* variables and answers with what it loaded.
 
 `python -m devcluster.model_server` is what the process node runs for an inference image. It scans, skips, loads,
-unloads and refuses by the rules of the AIM runtime (interface facts, sections 7 and 8), really reads every file that it
+unloads and refuses by the rules of the AIM runtime (docs/contract.md, AIM runtime), really reads every file that it
 claims to have loaded, and names the content in each answer, so that a test sees *which* bytes served. It never writes
 to a mount.
 
-Settings of the stand-in itself, all optional (the AIM_* contract is read beside them):
+Settings of the stand-in itself, all optional (the AIM_* variables are read too):
 
 AIM_STAND_IN_STATE            a directory in which each start is counted
 AIM_STAND_IN_START_DELAY      seconds before it listens
-AIM_STAND_IN_REFRESH_SECONDS  a watcher interval below the contract's five seconds
+AIM_STAND_IN_REFRESH_SECONDS  a watcher interval below the runtime's minimum of five seconds
 AIM_STAND_IN_PROFILES         where runtime profiles are mounted (/workspace/aim-runtime/profiles)
 AIM_STAND_IN_FEATURES         features of the image's own profile (adapters)
-AIM_STAND_IN_IGNORE_ADAPTERS  "true": an image older than the contract, no adapter is ever loaded
+AIM_STAND_IN_IGNORE_ADAPTERS  "true": an image before AIM 0.13, no adapter is ever loaded
 AIM_STAND_IN_NEVER_LIST       names, comma separated: loaded with success, never listed
 AIM_STAND_IN_REJECT           names, comma separated: loading answers 400
 AIM_STAND_IN_KEEP             names, comma separated: unloading answers 500, they stay listed
@@ -158,7 +158,7 @@ def resolve_feature(env: Mapping[str, str]) -> str | None:
     """Return the one feature token that gates LoRA, or None when the profile has none.
 
     Raises: StartRefusedError when a custom profile is missing or is one that the image refuses.
-    Source: interface facts, section 8.
+    Source: docs/contract.md, Runtime profile file.
     """
     profile_id = env.get("AIM_PROFILE_ID", "").strip()
     if not profile_id.startswith("custom/"):

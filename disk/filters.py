@@ -42,7 +42,7 @@ def select_adapter_files(listing: Listing, include: Sequence[str], exclude: Sequ
 
 
 def select_model_files(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> Listing:
-    """Keep a base model's files: without a filter, all that do not lie in subfolders (interface facts, section 2)."""
+    """Keep a base model's files: without a filter, all outside of subfolders (docs/contract.md, Model artifacts)."""
     files = listing.files
     if include:
         files = tuple(file for file in files if _matches(file.name, include))

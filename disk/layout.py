@@ -1,7 +1,7 @@
 """Where everything lies on an adapter disk: names only, no file is touched here.
 
-Source: contract, section 6. All scratch lies on the disk itself, so that every promotion is a rename within one
-file system, and outside `<service-uid>/`, which is all that a model server mounts.
+Source: docs/contract.md, Disk layout. All scratch is on the disk itself, so that every promotion is a rename within
+one file system, and outside `<service-uid>/`, which is all that a model server mounts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnsafeNameError(ValueError):
 def check_component(name: str) -> str:
     """Return a service UID or adapter path unchanged, if it can be one directory's name.
 
-    Raises: UnsafeNameError. Source: contract, section 6.2 (the pattern that the runtime demands).
+    Raises: UnsafeNameError. Source: docs/contract.md, Staging.
     """
     if not _COMPONENT.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
         raise UnsafeNameError(f"{name!r} does not match {ADAPTER_DIRECTORY_PATTERN} or is longer than {_LONGEST_NAME}")

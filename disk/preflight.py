@@ -1,7 +1,7 @@
 """Will the server load this adapter? Pure: works on names, the configuration's bytes, and the header of the weights.
 
 Total: whatever the bytes are, each function returns, and each finding has a stable reason.
-Source: contract, section 6.2; field reports L05, L06, L07, L09, L16, L17, L46b, L49; what PEFT 0.4 to 0.21 writes.
+Source: docs/contract.md, Preflight; what PEFT 0.4 to 0.21 writes.
 """
 
 from __future__ import annotations
@@ -508,7 +508,7 @@ def _is_known(path: str, known: set[str]) -> bool:
         return True
     outer, _, inner = path.partition(".")
     # Some bases were saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…"): transformers adds
-    # it on loading. Any other prefix is the mistake of field report L05.
+    # it on loading. With any other prefix the engine loads the adapter and answers like the base.
     return outer in ("transformer", "model") and outer not in known and inner in known
 
 

@@ -1,4 +1,4 @@
-"""The reaper: remove what no living service needs (contract, section 6.4).
+"""The reaper: remove what no living service needs (docs/contract.md, Reaper).
 
 It removes nothing from a disk without our marker, follows no link, crosses no mount, and never touches the subtree
 of a service that it was told is alive. Each candidate is renamed out of the way before it is deleted.

@@ -1,4 +1,4 @@
-"""staging: bring one adapter, check it, and promote it into one service's subtree (contract, section 6.2).
+"""staging: bring one adapter, check it, and promote it into one service's subtree (docs/contract.md, Staging).
 
 Order of the truth: the content is whole in the store before a directory of links to it is put together; that
 directory is whole before one rename (or exchange) makes it live; the done-marker says so afterwards.

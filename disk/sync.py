@@ -1,4 +1,4 @@
-"""subtree-sync: a service's subtree exists and holds nothing that is not declared (contract, section 6.1)."""
+"""subtree-sync: a service's subtree exists and holds nothing that is not declared (docs/contract.md, Subtree sync)."""
 
 from __future__ import annotations
 

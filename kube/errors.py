@@ -135,7 +135,7 @@ def parse_error(status: int, body: bytes, retry_after: str | None = None) -> Api
     """Return the exception for an answer with this code and body (a Status object, or any text).
 
     Args: `retry_after` is the header as it came; only whole seconds are understood.
-    Source: contract, section 7, "errors of our apply".
+    Source: docs/contract.md, Errors from the API server.
     """
     reason, message, details = _read_status(body)
     kind = _choose(status, reason, message)

@@ -24,7 +24,7 @@ from reconcile.world import CachedWorld, owner_name, word
 
 log = logging.getLogger(__name__)
 
-PROGRESS_INTERVAL = 5.0  # seconds between two looks at a running Job's numbers (contract, section 11, "Progress")
+PROGRESS_INTERVAL = 5.0  # seconds between two looks at a running Job's numbers (docs/contract.md, Download progress)
 
 Keys = Iterable[Key]
 

@@ -240,7 +240,7 @@ class JobPlan:
 def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
     """Return the Job: non-root, read-only root, no token, one attempt (the controller owns retries).
 
-    Source: contract, section 6.4 "Job pods" and section 11 "Numbers".
+    Source: docs/contract.md, Job pods, Names and numbers.
     """
     labels = managed_labels(**{**plan.labels, LABEL_ROLE: plan.role})
     return {
@@ -335,7 +335,7 @@ def _volume_mount(mount: ClaimMount) -> dict[str, Any]:
 def retry_at(failed_at: datetime, attempts: int, settings: ReconcileSettings, retry_after: int | None) -> datetime:
     """Return when a failed Job is tried again: a delay that doubles up to a bound; the source may ask for more.
 
-    Source: contract, section 6.3: 1 min doubling to 1 h, counted from the end of the failed Job.
+    Source: docs/contract.md, Retry and refresh.
     """
     doublings = min(max(attempts - 1, 0), 30)  # far beyond any limit already
     delay: timedelta = min(settings.retry_base * (1 << doublings), settings.retry_limit)

@@ -67,7 +67,7 @@ def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
 
 
 def whole_gibibytes(size_bytes: Decimal, headroom_percent: int) -> str:
-    """Return a claim's size: the bytes plus headroom, rounded up to whole Gi (contract, section 1.3)."""
+    """Return a claim's size: the bytes plus headroom, rounded up to whole Gi (docs/contract.md, Model artifacts)."""
     return f"{max(1, ceil(size_bytes * (100 + headroom_percent) / 100 / GIB))}Gi"
 
 

@@ -55,7 +55,7 @@ def judge_adapters(
     ceiling that cannot be read.
     Args: `asked` is the ceiling that they are judged against, `asked_rests_on` where it was read; `refs` are the
     declared adapters where the caller has read them already.
-    Source: contract, sections 4, 5, 8 and 11 (fields of errors).
+    Source: docs/contract.md, Compatibility, Adapter paths, Rank ceiling, Field paths.
     """
     namespace = view.namespace_of(service)
     path_owner: dict[str, AdapterRef] = {}

@@ -1,4 +1,4 @@
-"""What an AIMArtifact may say (contract, sections 1.3, 4, 5 and 11)."""
+"""What an AIMArtifact may say (docs/contract.md, Artifacts, Edits of shared objects)."""
 
 from __future__ import annotations
 

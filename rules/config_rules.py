@@ -1,4 +1,4 @@
-"""What RuntimeConfigs may say (contract, section 5; interface facts, section 3)."""
+"""What RuntimeConfigs may say (docs/contract.md, RuntimeConfig, S3 settings, Dynamic ceiling)."""
 
 from __future__ import annotations
 

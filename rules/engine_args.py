@@ -18,7 +18,8 @@ _NO = frozenset({"false", "0", "no", "off"})
 def switches_adapters_off(seen: ServiceSeen) -> tuple[str, str] | None:
     """Return the field and the argument that switch adapters off in what the engine is given, None where none does.
 
-    A later layer wins: profile, profileOverrides, the service's AIM_ENGINE_ARGS (contract, section 11, "Status").
+    A later layer wins: profile, profileOverrides, the service's AIM_ENGINE_ARGS.
+    Source: docs/contract.md, Predictor environment.
     """
     given: dict[str, tuple[str, str, Any]] = {}
     for field, args in _layers(seen):

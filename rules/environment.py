@@ -1,4 +1,4 @@
-"""Which environment a user may set where (contract, section 11, "Environment")."""
+"""Which environment a user may set where (docs/contract.md, Job environment, Predictor environment)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models and service templates may say (interface facts, section 5; contract, section 11)."""
+"""What models and service templates may say (docs/contract.md, Models and templates)."""
 
 from __future__ import annotations
 

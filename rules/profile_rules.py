@@ -1,4 +1,4 @@
-"""What profiles and their caches may say (contract, sections 3, 4 and 11; interface facts, sections 4 and 5)."""
+"""What profiles and their caches may say (docs/contract.md, Profiles, Caches, Feature gate)."""
 
 from __future__ import annotations
 

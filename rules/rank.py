@@ -1,4 +1,7 @@
-"""The LoRA rank ceiling: what the container starts with, and who may not be served under it (contract, section 5)."""
+"""The LoRA rank ceiling: what the container starts with, and who may not be served under it.
+
+Source: docs/contract.md, Rank ceiling.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ def decide_ceiling(
 
     Args: `artifacts` by declared name (None: missing); `reported` is status.adapterMaxRank, the last valid one;
     `refs` are the declared adapters where the caller has read them already.
-    Source: contract, section 5.
+    Source: docs/contract.md, Static ceiling, Dynamic ceiling.
     """
     missing: list[str] = []
     ranks: dict[str, int] = {}

@@ -1,4 +1,7 @@
-"""The other side of a relation: which services an edit of something they use would break (contract, section 10)."""
+"""The other side of a relation: which services an edit of something they use would break.
+
+Source: docs/contract.md, Edits of shared objects.
+"""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def effective_profile(profile: object, service: object) -> dict[str, Any]:
 
     `features` unite, `modelSources` and the accelerator fields replace, `containerEnv` merges by name, `engineEnv` by
     key, `engineArgs` shallowly by key. Neither argument is changed; what no override touches is shared, not copied.
-    Source: interface facts, section 1; contract, sections 1.1 and 11.
+    Source: docs/contract.md, Overrides.
     """
     spec = dict(view.mapping(profile, "spec"))
     overrides = view.mapping(service, "spec", "profileOverrides")
@@ -181,7 +181,7 @@ _DEPRECATED_TOP_LEVEL = ("defaultStorageClassName", "pvcHeadroomPercent")
 
 @dataclass(unsafe_hash=True)  # like a record, but without slots: `spec` is kept
 class MergedRuntimeConfig:
-    """The namespace's RuntimeConfig of a name over the cluster's, field by field (interface facts, section 3).
+    """The namespace's RuntimeConfig of a name over the cluster's, field by field (docs/contract.md, RuntimeConfig).
 
     Nobody changes it.
     """
@@ -455,7 +455,7 @@ class BaseResolution:
 def resolve_base(world: World, service: object, pipeline: Pipeline | None = None) -> BaseResolution:
     """Return the base of a service: the artifact that its cache resolved, else the one that a cache would adopt.
 
-    Source: contract, sections 4.2, 4.3 and 11 (admission).
+    Source: docs/contract.md, Base resolution.
     """
     pipeline = pipeline or resolve_pipeline(world, service)
     if not pipeline.sources:

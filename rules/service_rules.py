@@ -1,4 +1,4 @@
-"""What an AIMService may say, and what is said about it (contract, sections 1 to 5, 10 and 11)."""
+"""What an AIMService may say, and what is said about it (docs/contract.md, Services, Admission)."""
 
 from __future__ import annotations
 
@@ -1217,7 +1217,7 @@ def _short(text_: str, room: int = 50) -> str:
 
 
 def _replicas_ignored(spec: Json) -> Iterable[FieldWarning]:
-    """`replicas` counts only where neither bound is given (contract, section 7); 1 is what the schema fills in."""
+    """`replicas` counts only where neither bound is given (docs/contract.md, Replicas); the schema fills in 1."""
     replicas, low, high = (view.integer(spec, key) for key in ("replicas", "minReplicas", "maxReplicas"))
     least = 1 if low is None else low
     if replicas in (None, 1) or (low is None and high is None):
@@ -1238,7 +1238,7 @@ def _template(spec: Json) -> tuple[str | None, bool] | None:
 
 
 def _autoscales(spec: Json) -> bool:
-    """Whether replicas follow the load: the bounds differ after their defaults (contract, section 7)."""
+    """Whether replicas follow the load: the bounds differ after their defaults (docs/contract.md, Replicas)."""
     if "minReplicas" not in spec and "maxReplicas" not in spec:
         return False
     low, high = view.integer(spec, "minReplicas"), view.integer(spec, "maxReplicas")

@@ -39,7 +39,7 @@ def refused(
     Args: `errors` are the verdict's, sorted; `told` are the same as texts.
     Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a rule of ours
     broke: what the others found is among the causes.
-    Source: contract, section 10; k8s.io/apimachinery `errors.NewInvalid`.
+    Source: docs/contract.md, Verdicts; k8s.io/apimachinery `errors.NewInvalid`.
     """
     kind, name = (review.kind.kind if review.kind else ""), object_name(review)
     told = told[:MOST_CAUSES]

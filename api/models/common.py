@@ -40,7 +40,7 @@ class SharedShape(Shape):
 
 
 def not_acted_on(description: str) -> Any:
-    """Return a field that takes any value; a rule tells the user that nothing happens (interface facts, mark ○)."""
+    """Return a field that takes any value; a rule reports that (docs/contract.md, Unimplemented fields)."""
     return Field(None, description=description, json_schema_extra={NOT_ACTED_ON: True})
 
 

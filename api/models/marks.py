@@ -1,4 +1,4 @@
-"""Which fields the schemas accept although nothing of ours acts on them (interface facts, mark ○)."""
+"""Which fields the schemas accept although nothing of ours acts on them (docs/contract.md, Unimplemented fields)."""
 
 from __future__ import annotations
 

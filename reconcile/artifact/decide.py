@@ -1,4 +1,4 @@
-"""What an AIMArtifact needs and how it stands. Pure; contract, sections 1.3, 4.1 and 6.4."""
+"""What an AIMArtifact needs and how it stands. Pure; docs/contract.md, Artifacts, Reaper."""
 
 from __future__ import annotations
 

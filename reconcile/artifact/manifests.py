@@ -65,7 +65,7 @@ def cache_storage_class(artifact: Json, config: Json) -> str | None:
 
 
 def disk_storage_class(artifact: Json, config: Json) -> str | None:
-    """Class of the adapter disk: artifact, RuntimeConfig, default, cluster default (contract, section 1.3)."""
+    """Class of the adapter disk, None for the cluster's default (docs/contract.md, Model artifacts)."""
     return (
         view.text(artifact, "spec", "adapterDisk", "storageClassName")
         or view.text(config, "storage", "adapterDiskStorageClassName")
@@ -141,7 +141,7 @@ def render_fetch_job(
 ) -> dict[str, Any]:
     """Return the Job that downloads a base model into its claim; without a claim it only measures the source."""
     credentials = job_credentials(config, env, view.items(artifact, "spec", "env"))
-    # unset: files in subfolders are left out by the command itself (interface facts, section 2)
+    # unset: files in subfolders are left out by the command itself (docs/contract.md, Model artifacts)
     filters = view.mapping(artifact, "spec", "downloadFilter") or view.mapping(config, "storage", "downloadFilter")
     spec = FetchSpec(
         **credentials.s3.model_dump(),

@@ -1,4 +1,4 @@
-"""When an adapter disk is swept, and what came of it (contract, section 6.4). Pure.
+"""When an adapter disk is swept, and what came of it (docs/contract.md, Reaper). Pure.
 
 Decided from state: what the services on the disk looked like at the last sweep (their UIDs and how often they staged)
 against what they look like now. The Job carries the former, so that a change during a sweep is not lost.

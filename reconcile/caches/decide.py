@@ -1,4 +1,4 @@
-"""Which artifacts a cache adopts or creates, and how it stands. Pure; contract, sections 4.1 and 4.2."""
+"""Which artifacts a cache adopts or creates, and how it stands. Pure; docs/contract.md, Caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a profile can run: nodes that offer its accelerators. Pure; interface facts, sections 4 and 9."""
+"""Where a profile can run: nodes that offer its accelerators. Pure; docs/contract.md, Profiles, Accelerators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The life of each declared adapter: what its entry in status says, and which staging Job it needs. Pure.
 
-Source: contract, sections 6.1 to 6.3, 8 and 11.
+Source: docs/contract.md, Subtree sync, Staging, Durable truth, Retry and refresh, Adapter states.
 """
 
 from __future__ import annotations
@@ -499,7 +499,7 @@ class _Pass:
         return _without(entry, "lastError") | started | {"state": "Pending"}
 
     def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
-        """Write down how an attempt ended (contract, section 6.3); its Job goes in the same pass."""
+        """Write down how an attempt ended (docs/contract.md, Durable truth); its Job goes in the same pass."""
         entry = _without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
         result = job.result
         if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker

@@ -1,4 +1,7 @@
-"""The cache of a service's base model: which one serves, is it ready. Pure; contract, sections 4.1 and 4.2."""
+"""The cache of a service's base model: which one serves, is it ready. Pure.
+
+Source: docs/contract.md, Caches, Base resolution.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Environment and resources of the model server's container. Pure.
 
-Source: contract, section 7 and section 11, "Environment".
+Source: docs/contract.md, Container, Predictor environment.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def ordered_env(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def resources(service: Json, plan: Plan) -> dict[str, Any]:
     """Return requests and limits, all four of CPU and memory written, limit = max(limit, request).
 
-    Source: contract, section 7 (KServe fills each missing one with 1 CPU or 2Gi, and then never starts).
+    Source: docs/contract.md, KServe behaviour.
     """
     units = max(1, plan.gpus)
     requests: dict[str, Any] = {"cpu": str(4 * units), "memory": f"{32 * units}Gi"}

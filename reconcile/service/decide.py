@@ -1,6 +1,7 @@
 """What an AIMService needs and how it stands: cache, directory on the disk, adapters, InferenceService, status. Pure.
 
-Source: contract, sections 2 to 8 and 11. One file for each step: `cache`, `subtree`, `adapters`, `serving`, `report`.
+Source: docs/contract.md, Caches, Adapter disk, InferenceService, Status.
+One file for each step: `cache`, `subtree`, `adapters`, `serving`, `report`.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ def _job_configs(seen: Observed) -> _JobConfigs:
     """Return what the Jobs of each adapter are configured by.
 
     The adapter's own RuntimeConfig, where it names one, is laid over the service's: env by name, and its `artifact.s3`
-    block replaces the service's (interface facts, section 3). A config that cannot be read starts no Job: it would run
-    with somebody else's credentials or none.
+    block replaces the service's. A config that cannot be read starts no Job: it would run with wrong credentials.
+    Source: docs/contract.md, Configuration of an adapter.
     """
     configs = _JobConfigs()
     for name, artifact in seen.facts.artifacts.items():

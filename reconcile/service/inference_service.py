@@ -1,6 +1,6 @@
 """The InferenceService of an AIMService, rendered whole each time. Pure.
 
-Source: contract, section 7; interface facts, sections 6 to 8.
+Source: docs/contract.md, InferenceService, AIM runtime.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Replicas:
 
 
 def replicas_of(service: Json) -> Replicas:
-    """Return the replica bounds (contract, section 7): both absent or equal → fixed; the absent bound defaults."""
+    """Return the replica bounds (docs/contract.md, Replicas): absent or equal ones are fixed."""
     low, high = view.integer(service, "spec", "minReplicas"), view.integer(service, "spec", "maxReplicas")
     if (low is None and high is None) or (low is not None and low == high):
         fixed = view.integer(service, "spec", "replicas")

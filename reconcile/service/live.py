@@ -1,6 +1,6 @@
 """What the container of an InferenceService mounts, and what is read back from a live one. Pure.
 
-Source: contract, section 7 ("Adapter wiring") and KServe's own way to change what it is given.
+Source: docs/contract.md, Adapter wiring, KServe behaviour.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AdapterWiring:
     max_rank: int
 
     def env(self, settings: ReconcileSettings) -> dict[str, str]:
-        """The AIM_ADAPTER_ variables (contract, section 7)."""
+        """The AIM_ADAPTER_ variables (docs/contract.md, Adapter wiring)."""
         values = {
             "AIM_ADAPTER_SOURCE": ADAPTERS_MOUNT,
             "AIM_ADAPTER_MODE": self.mode,

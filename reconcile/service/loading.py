@@ -1,6 +1,6 @@
 """What the ready model servers say about an adapter that is on the disk: Loaded, LoadRejected, or not yet. Pure.
 
-Source: contract, section 8 (LoadRejected) and section 11, "Retry and refresh".
+Source: docs/contract.md, Loaded adapters, Retry and refresh.
 """
 
 from __future__ import annotations

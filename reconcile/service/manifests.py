@@ -1,6 +1,6 @@
 """The caches, overlay profiles and Jobs that an AIMService leads to; its server is in `inference_service`. Pure.
 
-Source: contract, section 6; interface facts, section 5.
+Source: docs/contract.md, Caches, Adapter disk, Subtree sync, Staging.
 """
 
 from __future__ import annotations

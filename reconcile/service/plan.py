@@ -152,7 +152,7 @@ def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
 def render_profile_file(spec: Json) -> ProfileFile | None:
     """Return the runtime profile file of an effective profile, or None when it has no `aimId` to live under.
 
-    Source: interface facts, section 8.
+    Source: docs/contract.md, Runtime profile file.
     """
     aim_id = view.text(spec, "aimId")
     if aim_id is None:

@@ -1,6 +1,6 @@
 """The runtime profile file that the image is given, and the ConfigMap that carries it. Pure.
 
-Source: interface facts, section 8.
+Source: docs/contract.md, Runtime profile file.
 """
 
 from __future__ import annotations

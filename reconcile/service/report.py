@@ -1,4 +1,4 @@
-"""What a service reports: conditions, phase, status. Pure; contract, sections 1.2, 7 and 8."""
+"""What a service reports: conditions, phase, status. Pure; docs/contract.md, Status."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def config_valid(seen: Observed) -> Condition:
 
 
 def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Condition | None:
-    """Return Adapters (contract, section 8), None for a service that has nothing to do with them."""
+    """Return Adapters (docs/contract.md, Conditions), None for a service that has nothing to do with them."""
     if not uses_adapters(seen.service) and not adapters.entries:
         return None
     kept = moving(seen, disk, adapters)
@@ -99,7 +99,7 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
 
 
 def _deferred(seen: Observed) -> str:
-    """Say that a lower ceiling waits (contract, section 5), empty where none does."""
+    """Say that a lower ceiling waits (docs/contract.md, Dynamic ceiling), empty where none does."""
     ceiling = seen.ceiling
     if not ceiling.deferred:
         return ""

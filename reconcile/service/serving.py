@@ -1,4 +1,7 @@
-"""The InferenceService of a service: may it be made, what does it mount, is it applied. Pure; contract, section 7."""
+"""The InferenceService of a service: may it be made, what does it mount, is it applied. Pure.
+
+Source: docs/contract.md, InferenceService.
+"""
 
 from __future__ import annotations
 
@@ -208,7 +211,7 @@ def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
 def _adapters_held(
     seen: Observed, disk: Disk, adapters: AdaptersDecision, kept: AdapterWiring | None, wiring: AdapterWiring | None
 ) -> bool:
-    """Whether a running server keeps its adapter part as it is (contract, section 7, "Gate")."""
+    """Whether a running server keeps its adapter part as it is (docs/contract.md, Serving gate)."""
     if seen.adapter_errors:
         return True
     if wiring is None:

@@ -1,7 +1,7 @@
 """A service's directory on the adapter disk: is it there, does it hold the declared set, which Job mends that. Pure.
 
-Source: contract, section 6.1. One sync Job of a service exists at a time. A set that was synced once counts as synced
-only as long as no other sync may have run since: see `_Sync`.
+Source: docs/contract.md, Subtree sync. One sync Job of a service exists at a time. A set that was synced once counts as
+synced only as long as no other sync may have run since: see `_Sync`.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ def test_the_cluster_config_comes_with_the_first_upgrade_and_stays(plane: Plane,
     assert after["metadata"]["uid"] == found["metadata"]["uid"]
 
 
-def test_w10_uninstall_removes_the_webhooks_before_anything_else(plane: Plane, release: Helm) -> None:
-    """W10: a configuration that is left behind keeps the cluster stuck."""
+def test_uninstall_removes_the_webhooks_before_anything_else(plane: Plane, release: Helm) -> None:
+    """Prevents: a configuration that is left behind keeps the cluster stuck."""
     release.install("install", SMALL)
     mark = plane.audit_log.stat().st_size
     release.uninstall()

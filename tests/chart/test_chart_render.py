@@ -163,8 +163,8 @@ def test_defaults_of_settings_fit_the_default_names(helm: Helm) -> None:
 # -- webhooks -------------------------------------------------------------------------------------------------------
 
 
-def test_w29_w33_webhooks_see_every_kind_and_version_of_ours_and_no_other(helm: Helm) -> None:
-    """W29, W33: a webhook on pods, nodes or leases keeps everything from starting, itself too."""
+def test_webhooks_see_every_kind_and_version_of_ours_and_no_other(helm: Helm) -> None:
+    """Prevents: a webhook on pods, nodes or leases keeps everything from starting, itself too."""
     rules = _one(helm.objects({}), "ValidatingWebhookConfiguration", "aim-adapters")["webhooks"][0]["rules"]
     seen = {
         (version, resource, rule["scope"])
@@ -179,8 +179,8 @@ def test_w29_w33_webhooks_see_every_kind_and_version_of_ours_and_no_other(helm: 
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "reconciler-only"])
-def test_w03_w09_webhooks_never_see_what_the_server_needs_to_start(helm: Helm, name: str) -> None:
-    """W03: they give up long before clients do; W09: the own namespace and kube-system are left out."""
+def test_webhooks_never_see_what_the_server_needs_to_start(helm: Helm, name: str) -> None:
+    """They give up long before clients do; the own namespace and kube-system are left out."""
     for found in helm.objects(CASES[name]):
         for hook in found.get("webhooks") or []:
             expression = hook["namespaceSelector"]["matchExpressions"][0]

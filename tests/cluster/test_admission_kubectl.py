@@ -196,8 +196,8 @@ def compare(name: str, said: str, way: str) -> None:
 # -- behaves as a built-in kind -------------------------------------------------------------------------------------
 
 
-def test_w11_dry_runs_and_diffs_leave_no_trace(cluster: Cluster) -> None:
-    """W11: dry run refused or has side effects."""
+def test_dry_runs_and_diffs_leave_no_trace(cluster: Cluster) -> None:
+    """Prevents: dry run refused or has side effects."""
     new = service("dry", adapters=refs("medical"))
     assert "created (server dry run)" in cluster.kubectl("apply", "-f", "-", "--dry-run=server", input=new).stdout
     diff = cluster.kubectl("diff", "-f", "-", input=new, check=False)
@@ -206,8 +206,8 @@ def test_w11_dry_runs_and_diffs_leave_no_trace(cluster: Cluster) -> None:
     assert cluster.get("aimsvc", "dry", SPACE) is None
 
 
-def test_w12_ten_applies_of_each_kind_change_nothing(cluster: Cluster) -> None:
-    """W12: permanent drift after mutation."""
+def test_ten_applies_of_each_kind_change_nothing(cluster: Cluster) -> None:
+    """Prevents: permanent drift after mutation."""
     base = obj(
         "AIMArtifact",
         "v1alpha1",
@@ -302,8 +302,8 @@ def test_rights_are_told_as_for_a_built_in_kind(cluster: Cluster) -> None:
         assert (done.stdout.strip(), done.returncode) == (wanted, int(wanted == "no")), args
 
 
-def test_w21_another_field_owner_conflicts_and_can_take_over(cluster: Cluster) -> None:
-    """W21: server-side apply ownership conflicts."""
+def test_another_field_owner_conflicts_and_can_take_over(cluster: Cluster) -> None:
+    """Prevents: server-side apply ownership conflicts."""
     mine = service("owned", adapterMode="dynamic", adapters=refs("medical"), adapterRuntime={"maxRank": 32})
     cluster.kubectl("apply", "--server-side", "-f", "-", input=mine)
     theirs = copy.deepcopy(mine)
@@ -348,8 +348,8 @@ def test_a_request_through_the_other_version_is_judged_by_what_the_user_wrote(cl
     assert len(stored["spec"]["adapters"]) == 2
 
 
-def test_w06_w07_a_terminating_object_lets_go_of_its_finalizer_and_nothing_else(cluster: Cluster) -> None:
-    """W06: removing a finalizer is refused; W07: the blunt fix lets anyone change anything."""
+def test_a_terminating_object_lets_go_of_its_finalizer_and_nothing_else(cluster: Cluster) -> None:
+    """Prevents: removing a finalizer is refused, or all edits of a terminating object are allowed."""
     held = service("held", adapters=refs("medical"))
     held["metadata"]["finalizers"] = ["example.com/held"]
     cluster.apply(held)
@@ -362,8 +362,8 @@ def test_w06_w07_a_terminating_object_lets_go_of_its_finalizer_and_nothing_else(
     cluster.wait(lambda: cluster.get("aimsvc", "held", SPACE) is None, what="the object is gone")
 
 
-def test_w28_w09_namespaces_are_matched_both_ways(cluster: Cluster) -> None:
-    """W28, W09: kube-system is left alone, any other namespace is judged."""
+def test_namespaces_are_matched_both_ways(cluster: Cluster) -> None:
+    """The namespace kube-system is left alone, any other namespace is judged."""
     bad = service("selected", minReplicas=3, maxReplicas=2)
     for space, judged in (("kube-system", False), ("default", True)):
         bad["metadata"]["namespace"] = space

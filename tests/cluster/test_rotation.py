@@ -72,8 +72,8 @@ class Handshakes:
             await writer.wait_closed()
 
 
-async def test_w08_rotation_of_leaf_and_authority_fails_no_review(plane: Plane, tmp_path: Path) -> None:
-    """W08: lives of seconds, so that several authorities and many leaves pass by."""
+async def test_rotation_of_leaf_and_authority_fails_no_review(plane: Plane, tmp_path: Path) -> None:
+    """Lives of seconds, so that several authorities and many leaves pass by."""
     async with await Client.connect(str(plane.kubeconfig)) as client:
         await install_kinds(client)
         async with replicas(plane.kubeconfig, tmp_path, reconciler="false", **LIVES) as two:

@@ -11,7 +11,7 @@ from tests.cluster.product.team import Team
 
 @on_both_pipelines
 def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: Team) -> None:
-    """Contract, section 5: while an artifact is missing the old ceiling stays, in the status and in the pod."""
+    """While an artifact is missing the old ceiling stays, in status and pod; docs/contract.md, Static ceiling."""
     team.apply(team.adapter("a", team.put("a")))
     team.apply(team.service("svc", ["a", "later"], adapterRuntime={"maxRank": 64}))
     team.until_loaded("svc", "a")
@@ -38,7 +38,7 @@ def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: T
 
 @on_both_pipelines
 def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_time(team: Team) -> None:
-    """Contract, section 6.1: its bytes do not wait, its entry waits for the grace; an event says that it is over."""
+    """Its bytes do not wait, its entry waits for the grace, then an event follows; docs/contract.md, Subtree sync."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     stubborn = [{"name": "AIM_STAND_IN_KEEP", "value": "a"}]
     team.apply(team.service("svc", ["a", "b"], env=stubborn))
@@ -61,7 +61,7 @@ def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_tim
 
 @on_both_pipelines
 def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(team: Team) -> None:
-    """Contract, section 7: it starts with every declared adapter or not at all; the status names what is in the way."""
+    """It starts with all declared adapters or not at all; the status says why; docs/contract.md, Serving gate."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     team.apply(team.service("svc", ["a", "b"], mode="static"))
     team.until_loaded("svc", "a", "b")

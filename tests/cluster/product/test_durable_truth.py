@@ -87,7 +87,7 @@ def test_weak_spot_08_an_existing_cache_gets_its_disk(team: Team) -> None:
 
 @on_both_pipelines
 def test_weak_spot_10_the_status_says_what_the_server_loaded(team: Team) -> None:
-    """L31, L24: listed by the server, not just on the disk; a server that refuses is told."""
+    """Listed by the server, not just on the disk; a server that refuses is told."""
     team.apply(team.adapter("odd", team.put_fixture("qwen2-bias-lora-only"), compatibleWith=["acme/tiny-llama"]))
     team.apply(team.service("svc", ["odd"]))
     team.until("the refusal to be seen", lambda: team.entry("svc", "odd").get("state") in ("LoadRejected", "Failed"))
@@ -155,7 +155,7 @@ def test_failed_staging_is_retried_at_once_when_asked(team: Team) -> None:
 
 @on_both_pipelines
 def test_changed_content_is_fetched_when_asked_and_never_mixed(team: Team) -> None:
-    """L03: another content under a known name goes out of the server before the new one comes in."""
+    """Another content under a known name goes out of the server before the new one comes in."""
     team.apply(team.adapter("a", team.put("a", rank=4)), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     old = team.entry("svc", "a")["digest"]

@@ -126,7 +126,7 @@ def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(team: Team) -> 
 
 @on_both_pipelines
 def test_a_namespace_with_everything_in_it_goes_away(team: Team) -> None:
-    """W05, W06, W26, W27: no finalizer of ours, nothing hangs."""
+    """No finalizer of aim-adapters, so nothing hangs."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     team.cluster.kubectl("delete", "namespace", team.namespace, "--wait=true", "--timeout=80s", timeout=90)

@@ -38,7 +38,7 @@ def _until_counted(team: Team, adapter: str, *wanted: Counted) -> set[str]:
 
 @on_both_pipelines
 def test_an_adapter_is_loaded_when_every_replica_lists_it(team: Team) -> None:
-    """Contract, section 8: a pod that does not list it is named when three refresh intervals are over, none before."""
+    """A pod that does not list it is named after three refresh intervals; docs/contract.md, Loaded adapters."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     team.apply(team.service("svc", ["a"], replicas=2))
     _until_counted(team, "a", ("Loaded", 2, 2))

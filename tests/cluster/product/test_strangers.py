@@ -56,7 +56,7 @@ def _fetched(team: Team) -> int:
 
 @on_both_pipelines
 def test_own_base_and_cache_are_adopted(team: Team) -> None:
-    """W14: a model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
+    """A model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
     caches, reference = f"aim{team.pipeline}caches", f"{team.pipeline}CacheRef"
     cache = _profile_cache(team) if team.pipeline == "profile" else _template_cache(team)
     team.apply(_model(team, "my-base"), cache, team.adapter("a", team.put("a")), team.service("svc", ["a"]))

@@ -249,8 +249,8 @@ async def test_it_serves_on_while_reviews_still_come(world: World) -> None:
         assert await asyncio.wait_for(process.task, 3) == 0
 
 
-async def test_w23_two_replicas_share_certificates_and_one_leads(world: World) -> None:
-    """W23: only the leader serves webhooks; here both are ready and both answer."""
+async def test_two_replicas_share_certificates_and_one_leads(world: World) -> None:
+    """Both replicas are ready and answer; only one leads."""
     world.api.put("widgets", "ns", "a")
     async with serve(world.api) as server, running(world, server) as one, running(world, server) as two:
         await ready(one)

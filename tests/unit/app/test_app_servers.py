@@ -554,8 +554,8 @@ async def test_health_pages() -> None:
         assert (await get(server, "/other"))[0] == 404
 
 
-async def test_w04_the_handshake_check_is_a_real_one() -> None:
-    """W04: ready before TLS is served."""
+async def test_the_handshake_check_is_a_real_one() -> None:
+    """Prevents: ready before TLS is served."""
     serving_certificate = ServingCertificate()
     server = LoopServer("t", App(), bind("127.0.0.1", 0), Bounds(), tls=serving_certificate.context)
     async with serving(server):

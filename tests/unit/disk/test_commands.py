@@ -1,4 +1,4 @@
-"""What each command does and says: stage, sync, reap, fetch, inspect; named after the field reports where one asked."""
+"""What each command does and says: stage, sync, reap, fetch, inspect."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_staged_facts(disk: Path) -> None:
 
 
 def test_a_lost_status_is_rebuilt_without_the_source(disk: Path) -> None:
-    """L54: a Job that finds its done-marker ends at once, with all recorded facts."""
+    """A Job that finds its done-marker ends at once, with all recorded facts."""
     first = run_stage(stage_spec(disk, "u1", "b"), MemorySource(B))
 
     def never() -> MemorySource:
@@ -204,7 +204,7 @@ def test_a_lock_of_a_machine_that_is_gone_is_not_waited_for(disk: Path, monkeypa
 
 
 def test_changed_content_waits_until_it_is_unloaded(disk: Path) -> None:
-    """L03: new content never stands under a name that a server has loaded."""
+    """New content never stands under a name that a server has loaded."""
     run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
     restage = {"fresh": True, "hold_changed": True}
     result = run_stage(stage_spec(disk, "u1", "a", **restage), MemorySource(A2))
@@ -265,7 +265,7 @@ def test_pickle_beside_safetensors_is_not_fetched(disk: Path) -> None:
 
 
 def test_base_modules_are_compared(disk: Path, tmp_path: Path) -> None:
-    """L05, L06: an adapter that fits no module answers like the base; it is kept out of the subtree."""
+    """An adapter that fits no module answers like the base; it is kept out of the subtree."""
     base = tmp_path / "base"
     base.mkdir()
     (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"other.q_proj.weight": "f"}}))
@@ -275,7 +275,7 @@ def test_base_modules_are_compared(disk: Path, tmp_path: Path) -> None:
 
 
 def test_modes_do_not_depend_on_the_umask(disk: Path) -> None:
-    """L70: the server reads under another uid."""
+    """The server reads under another uid."""
     old = os.umask(0o077)
     try:
         run_sync(sync_spec(disk, "u3", "a"))
@@ -326,7 +326,7 @@ def test_what_lies_in_the_way_of_an_adapter_is_moved_aside(disk: Path, tmp_path:
 
 
 def test_every_byte_is_synced_before_it_is_promoted(disk: Path) -> None:
-    """L57: on a network file system a rename must not be seen before the data that it names."""
+    """On a network file system a rename must not be seen before the data that it names."""
     log: list[tuple[str, str]] = []
 
     def hook(moment: Moment, operation: str, path: Path) -> None:
@@ -405,7 +405,7 @@ def test_an_older_sync_changes_nothing(disk: Path) -> None:
 
 
 def test_the_subtree_itself_is_never_replaced(disk: Path) -> None:
-    """L53: a replaced subPath directory is stale for every pod that mounts it."""
+    """A replaced subPath directory is stale for every pod that mounts it."""
     before = (disk / "u1").stat().st_ino
     for generation in range(2, 6):
         run_sync(sync_spec(disk, "u1", *"ab"[: generation % 3], generation=generation))

@@ -389,6 +389,6 @@ def test_every_reason_in_the_code_is_documented() -> None:
 
 
 def test_reasons_do_not_clash_with_those_of_conditions() -> None:
-    """Contract, section 8: words that already mean something else in a condition."""
+    """Words that already have a meaning in a condition; docs/contract.md, Conditions."""
     conditions = {"AdapterConfigInvalid", "AdaptersStaging", "AdaptersStaged", "ParentLacksAdapterDisk"}
     assert not conditions & set(REASONS)

@@ -123,7 +123,7 @@ def test_what_a_file_names_as_its_base_can_stand_in_a_status(name: object) -> No
 
 
 def test_the_message_names_all_three_ranks() -> None:
-    """Field reports L07, L09: which number is which, and what to set."""
+    """The message says which number is which, and what to set."""
     failure = check_config(config(r=64), Limits(32, 16)).failure
     assert failure is not None
     assert all(number in failure.detail for number in ("64", "32", "16"))
@@ -236,7 +236,7 @@ BASES = {
 
 @pytest.mark.parametrize(("named", "base", "differs"), BASES.values(), ids=BASES)
 def test_base_name(named: str | None, base: str | None, differs: bool) -> None:
-    """Field report L46b: local paths of the trainer are compared by their last part; a warning unless strict."""
+    """Local paths of the trainer are compared by their last part; a warning unless strict."""
     raw = config(base_model_name_or_path=named)
     verdict = check_config(raw, Limits(8, 8, base))
     assert verdict.failure is None
@@ -447,8 +447,8 @@ LLAMA = base_module_paths(
 )
 FITS = {
     "all": (("model.layers.0.self_attn.q_proj",), LLAMA, None, set()),
-    "none (L05)": (("language_model.model.layers.0.self_attn.q_proj",), LLAMA, "AdapterFitsNoModule", set()),
-    "none (L06)": (("model.layers.0.self_attn.o_proj",), LLAMA, "AdapterFitsNoModule", set()),
+    "none, prefix": (("language_model.model.layers.0.self_attn.q_proj",), LLAMA, "AdapterFitsNoModule", set()),
+    "none, module": (("model.layers.0.self_attn.o_proj",), LLAMA, "AdapterFitsNoModule", set()),
     "some": (
         ("model.layers.0.self_attn.q_proj", "model.layers.9.self_attn.q_proj"),
         LLAMA,

@@ -1,4 +1,4 @@
-"""What users of such systems ran into: each row that admission can answer, named by its id."""
+"""Faults that users reported about similar systems, and that admission can prevent or explain."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def warned(verdict: Verdict) -> dict[str, str]:
     return {warning.reason: str(warning) for warning in verdict.warnings}
 
 
-def test_w06_finalizers_of_a_terminating_invalid_object_can_be_removed() -> None:
-    """W06: removing a finalizer is an UPDATE; validation refuses it; Terminating forever."""
+def test_finalizers_of_a_terminating_invalid_object_can_be_removed() -> None:
+    """Prevents: removing a finalizer is an UPDATE; validation refuses it; Terminating forever."""
     old = merge(service(minReplicas=3, maxReplicas=1), {"metadata": {"deletionTimestamp": "x", "finalizers": ["a/b"]}})
     assert validate_service(merge(old, {"metadata": {"finalizers": None}}), old, surroundings()).allowed
 
 
-def test_w07_a_terminating_object_is_otherwise_still_checked() -> None:
-    """W07: "allow all while terminating" lets anyone change anything."""
+def test_a_terminating_object_is_otherwise_still_checked() -> None:
+    """Prevents: an exemption for terminating objects that lets anyone change anything."""
     old = merge(service(adapterMode="static"), {"metadata": {"deletionTimestamp": "x", "finalizers": ["a/b"]}})
     new = merge(old, {"metadata": {"finalizers": None}, "spec": {"adapterMode": "dynamic"}})
     assert told(validate_service(new, old, surroundings())) == [("spec.adapterMode", "AdapterModeImmutable")]
 
 
-def test_w16_a_static_list_may_be_reordered() -> None:
-    """W16: an immutable list check fails when only the order is swapped."""
+def test_a_static_list_may_be_reordered() -> None:
+    """Prevents: an immutable list check fails when only the order is swapped."""
     old = service(adapters=refs("medical", "legal"))
     assert validate_service(service(adapters=refs("legal", "medical")), old, surroundings()).allowed
 
 
-def test_w17_only_what_is_frozen_is_frozen() -> None:
-    """W17: validation too strict on update; ordinary edits refused."""
+def test_only_what_is_frozen_is_frozen() -> None:
+    """Prevents: validation too strict on update; ordinary edits refused."""
     old = service(adapters=refs("medical"))
     edits: dict[str, Any] = {
         "replicas": 3,
@@ -74,24 +74,24 @@ def test_w17_only_what_is_frozen_is_frozen() -> None:
         assert verdict.allowed, key
 
 
-def test_w19_errors_that_the_old_object_had_are_warnings() -> None:
-    """W19: a new rule makes old objects un-updatable."""
+def test_errors_that_the_old_object_had_are_warnings() -> None:
+    """Prevents: a new rule makes old objects un-updatable."""
     old = service(minReplicas=3, maxReplicas=1, env=[{"name": "PROTOCOL", "value": "x"}])
     verdict = validate_service(merge(old, {"spec": {"priorityClassName": "high"}}), old, surroundings())
     assert verdict.allowed
     assert set(warned(verdict)) == {"MinReplicasAboveMax", "EnvReserved"}
 
 
-def test_w19_a_new_error_of_the_same_kind_is_refused() -> None:
-    """W19: ratcheting holds back only what was there before."""
+def test_a_new_error_of_the_same_kind_is_refused() -> None:
+    """Ratcheting holds back only what was there before."""
     old = service(env=[{"name": "PROTOCOL", "value": "x"}])
     new = service(env=[{"name": "PYTHONPATH", "value": "x"}, {"name": "PROTOCOL", "value": "x"}])
     assert told(validate_service(new, old, surroundings())) == [("spec.env[0].name", "EnvReserved")]
 
 
 @pytest.mark.parametrize("missing", ["profile", "artifact", "config", "everything"])
-def test_w24_apply_order_never_refuses(missing: str) -> None:
-    """W24: cross-object check at admission fails on apply order."""
+def test_apply_order_never_refuses(missing: str) -> None:
+    """Prevents: cross-object check at admission fails on apply order."""
     spec: dict[str, Any] = {"adapterMode": "dynamic", "adapters": refs("medical")}
     changes: dict[str, dict[str, Any]] = {
         "profile": {"profile": {"name": "no"}},
@@ -104,8 +104,8 @@ def test_w24_apply_order_never_refuses(missing: str) -> None:
     assert verdict.warnings
 
 
-def test_w25_what_can_never_work_is_refused_at_once_and_all_of_it() -> None:
-    """W25: users want early failure, not status later."""
+def test_what_can_never_work_is_refused_at_once_and_all_of_it() -> None:
+    """What can never become valid is refused at once, not reported later in status."""
     world = surroundings([artifact("medical", rank=600), artifact("legal", compatibleWith=["a/b"])])
     new = service(
         adapters=refs("medical", "legal", "qwen3-8b-base"), adapterRuntime={"maxRank": 8}, caching={"mode": "Never"}
@@ -119,15 +119,15 @@ def test_w25_what_can_never_work_is_refused_at_once_and_all_of_it() -> None:
     ]
 
 
-def test_w30_the_reconciler_says_what_the_webhook_would_have_said() -> None:
-    """W30: failurePolicy Ignore → silently unvalidated."""
+def test_the_reconciler_says_what_the_webhook_would_have_said() -> None:
+    """Prevents: failurePolicy Ignore → silently unvalidated."""
     bad = service(adapterMode="dynamic", adapters=refs("medical"))
     world = surroundings([artifact("medical", rank=64)])
     assert judge_stored(AIM_SERVICE, bad, world).errors == validate_service(bad, None, world).errors
 
 
-def test_l05_l19_an_adapter_of_another_base_is_refused_with_both_names() -> None:
-    """L05, L19: what happens if the adapter does not fit the base? Nobody could say."""
+def test_an_adapter_of_another_base_is_refused_with_both_names() -> None:
+    """Prevents: an adapter does not fit the base, and no message reports it."""
     verdict = validate_service(
         service(adapters=refs("medical")),
         None,
@@ -158,10 +158,8 @@ def test_l05_l19_an_adapter_of_another_base_is_refused_with_both_names() -> None
         ),
     ],
 )
-def test_l07_a_rank_above_the_ceiling_is_refused_and_says_where_the_ceiling_comes_from(
-    config: Any, origin: str
-) -> None:
-    """L07: rank > max_lora_rank: engine error or crash."""
+def test_a_rank_above_the_ceiling_is_refused_and_says_where_the_ceiling_comes_from(config: Any, origin: str) -> None:
+    """Prevents: rank > max_lora_rank: engine error or crash."""
     verdict = validate_service(
         service(adapterMode="dynamic", adapters=refs("medical")),
         None,
@@ -173,30 +171,30 @@ def test_l07_a_rank_above_the_ceiling_is_refused_and_says_where_the_ceiling_come
     assert "64" in error.detail
 
 
-def test_l07_lowering_the_ceiling_below_a_rank_is_refused_at_the_adapter() -> None:
-    """L07: the field is the adapter's, also when maxRank was lowered."""
+def test_lowering_the_ceiling_below_a_rank_is_refused_at_the_adapter() -> None:
+    """The field is the adapter's, also when maxRank was lowered."""
     old = service(adapterMode="dynamic", adapters=refs("medical"), adapterRuntime={"maxRank": 64})
     new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 8}}})
     assert told(validate_service(new, old, surroundings())) == [("spec.adapters[0].name", "AdapterRankAboveCeiling")]
 
 
-def test_l09_a_rank_that_no_engine_takes_is_refused_with_the_list() -> None:
-    """L09: > 512 StopIteration."""
+def test_a_rank_that_no_engine_takes_is_refused_with_the_list() -> None:
+    """Prevents: an engine ends with StopIteration above rank 512."""
     verdict = validate_service(service(adapters=refs("medical")), None, surroundings([artifact("medical", rank=513)]))
     (error,) = verdict.errors
     assert "513" in error.detail
     assert "1, 8, 16, 32, 64, 128, 256, 320, 512" in error.hint
 
 
-def test_l09_on_the_artifact_it_is_a_warning() -> None:
-    """L09: the artifact alone harms nobody."""
+def test_on_the_artifact_it_is_a_warning() -> None:
+    """The artifact alone harms nobody."""
     verdict = validate(AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"rank": 1024}}), None, surroundings())
     assert verdict.allowed
     assert "RankAboveHighest" in warned(verdict)
 
 
-def test_l20_a_ceiling_change_says_what_it_costs() -> None:
-    """L20: extreme latency once LoRA is on; show the cost before."""
+def test_a_ceiling_change_says_what_it_costs() -> None:
+    """Prevents: extreme latency once LoRA is on; show the cost before."""
     running = {"status": {"runtime": {"currentReplicas": 3}, "adapterMaxRank": 32}}
     old = merge(service(adapterMode="dynamic"), running)
     new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 512}}})
@@ -204,36 +202,36 @@ def test_l20_a_ceiling_change_says_what_it_costs() -> None:
     assert "from 32 to 512 rolls 3 pods (maxSurge 0, maxUnavailable 1)" in text
 
 
-def test_l22_more_adapters_than_slots_is_a_warning() -> None:
-    """L22: max_loras head-of-line blocking."""
+def test_more_adapters_than_slots_is_a_warning() -> None:
+    """Prevents: max_loras head-of-line blocking."""
     names = [f"a{i}" for i in range(9)]
     verdict = validate_service(service(adapters=refs(*names)), None, surroundings())
     assert verdict.allowed
     assert "9 adapters share 8 GPU slots" in warned(verdict)["MoreAdaptersThanSlots"]
 
 
-def test_l44_an_image_that_cannot_load_adapters_is_a_warning() -> None:
-    """L44: a mistyped image is found only after a long wait."""
+def test_an_image_that_cannot_load_adapters_is_a_warning() -> None:
+    """Prevents: a mistyped image is found only after a long wait."""
     old_image = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"image": "aim:0.12.3"}}
     verdict = validate_service(service(adapters=refs("medical")), None, surroundings([old_image]))
     assert verdict.allowed
     assert "0.12.3" in warned(verdict)["ImageTooOld"]
 
 
-def test_l48_the_same_adapter_twice_is_refused() -> None:
-    """L48: same adapter twice."""
+def test_the_same_adapter_twice_is_refused() -> None:
+    """Prevents: same adapter twice."""
     verdict = validate_service(service(adapters=refs("medical", "medical")), None, surroundings())
     assert told(verdict) == [("spec.adapters[1]", "AdapterDeclaredTwice")]
 
 
-def test_l46b_a_base_without_id_is_known_by_its_source() -> None:
-    """L46b: base loaded from a local path ≠ base name in config."""
+def test_a_base_without_id_is_known_by_its_source() -> None:
+    """Prevents: the base was loaded from a local path, which differs from its name in the config."""
     base = artifact("qwen3-8b-base", modelId=None, sourceUri="hf://Qwen/Qwen3-8B")
     assert validate_service(service(adapters=refs("medical")), None, surroundings([base])).allowed
 
 
-def test_l46b_an_s3_base_without_id_takes_the_id_of_the_source() -> None:
-    """L46b: nothing is judged by a path."""
+def test_an_s3_base_without_id_takes_the_id_of_the_source() -> None:
+    """Nothing is judged by a path."""
     source = {"sourceUri": "s3://models/qwen3/"}
     profile = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"modelSources": [source]}}
     base = artifact("qwen3-8b-base", sourceUri="s3://models/qwen3/")
@@ -303,7 +301,7 @@ LATE: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
     spec: dict[str, Any], path: str, words: str
 ) -> None:
-    """W24: the service came first, with a warning; the artifact that then turns out bad is not met with silence."""
+    """The service came first, with a warning; the artifact that then turns out bad is not met with silence."""
     plain = manifest("AIMArtifact", {})["spec"]
     new = manifest("AIMArtifact", {"metadata": {"name": "late"}, "spec": merge(plain, spec)})
     waiting = users(2, adapterMode="dynamic", adapters=refs("medical", "late"))
@@ -328,8 +326,8 @@ def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
         ("x" * 300, "write org/name"),
     ],
 )
-def test_l46b_a_base_named_by_a_path_or_uri_is_told(entry: str, words: str) -> None:
-    """L46b: the base's local path or URI is not its name, so it fits no base; said before a service is refused."""
+def test_a_base_named_by_a_path_or_uri_is_told(entry: str, words: str) -> None:
+    """The base's local path or URI is not its name, so it fits no base; said before a service is refused."""
     verdict = validate(
         AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"compatibleWith": ["a.b/c", entry]}}), None, surroundings()
     )

@@ -26,8 +26,8 @@ VERSIONS = ["v1alpha1", "v1alpha2"]
 
 
 @given(services, st.none() | services, worlds, st.sampled_from(VERSIONS))
-def test_w31_judging_never_fails_and_changes_nothing(new: Any, old: Any, world: SnapshotWorld, version: str) -> None:
-    """W31: a validator that mutates the object."""
+def test_judging_never_fails_and_changes_nothing(new: Any, old: Any, world: SnapshotWorld, version: str) -> None:
+    """Prevents: a validator that mutates the object."""
     before = copy.deepcopy((new, old, world._objects))
     verdict = validate_service(new, old, world, request_version=version)
     assert not verdict.failures
@@ -108,10 +108,10 @@ def test_an_admitted_object_can_always_be_applied_again(new: Any, world: Snapsho
 
 
 @given(services, worlds, worlds)
-def test_w19_an_object_that_became_invalid_can_be_edited_elsewhere(
+def test_an_object_that_became_invalid_can_be_edited_elsewhere(
     new: Any, world: SnapshotWorld, later: SnapshotWorld
 ) -> None:
-    """W19: a new rule makes old objects un-updatable."""
+    """Prevents: a new rule makes old objects un-updatable."""
     edited = merge(new, {"spec": {"priorityClassName": "high"}})
     verdict = validate_service(edited, new, later)
     assert verdict.allowed
@@ -120,8 +120,8 @@ def test_w19_an_object_that_became_invalid_can_be_edited_elsewhere(
 
 
 @given(services, worlds)
-def test_w30_admission_and_reconciler_agree(service: Any, world: SnapshotWorld) -> None:
-    """W30: what got past the webhook is judged again by the same code, where all references exist."""
+def test_admission_and_reconciler_agree(service: Any, world: SnapshotWorld) -> None:
+    """What got past the webhook is judged again by the same code, where all references exist."""
     spec = service["spec"]
     if (spec.get("runtimeConfigName") or "default") != "default":
         return  # a missing named RuntimeConfig is the one thing that only the reconciler holds against a service

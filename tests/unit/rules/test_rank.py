@@ -1,4 +1,4 @@
-"""The rank ceiling, case by case (contract, section 5)."""
+"""The rank ceiling, case by case (docs/contract.md, Rank ceiling)."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_a_config_value_that_no_engine_takes_keeps_the_last_ceiling() -> None:
     assert (decision.value, decision.judged) == (64, False)
 
 
-def test_w32_deciding_twice_changes_nothing() -> None:
-    """W32: a pass that changes its own input never rests."""
+def test_deciding_twice_changes_nothing() -> None:
+    """A pass that changes its own input never rests."""
     artifacts = {"a": adapter(16), "b": None}
     first = decide_ceiling(service("dynamic", "ab", 8), config(), artifacts, 32)
     assert decide_ceiling(service("dynamic", "ab", 8), config(), artifacts, first.value) == first

@@ -53,8 +53,8 @@ specs = st.fixed_dictionaries(
 
 
 @given(st.sampled_from(AIM_KINDS), specs)
-def test_w12_mutating_twice_is_mutating_once_and_the_object_stays_as_it_was(kind: Kind, spec: dict[str, Any]) -> None:
-    """W12: GitOps shows permanent drift after mutation."""
+def test_mutating_twice_is_mutating_once_and_the_object_stays_as_it_was(kind: Kind, spec: dict[str, Any]) -> None:
+    """Prevents: GitOps shows permanent drift after mutation."""
     obj = {"metadata": {"name": "x"}, "spec": {**spec, "modelSources": [{"sourceUri": "hf://a/b"}]}}
     before = copy.deepcopy(obj)
     operations = mutate(kind, obj)

@@ -98,14 +98,14 @@ async def test_an_update_without_its_old_object_gets_a_civil_400(app: Admission)
     assert (await answer(app, review(GOOD, operation="UPDATE")))["status"]["code"] == 400
 
 
-async def test_w05_a_delete_review_is_allowed(app: Admission) -> None:
-    """W05: deletion is never intercepted, even if somebody registers it."""
+async def test_a_delete_review_is_allowed(app: Admission) -> None:
+    """Deletion is never intercepted, even if somebody registers it."""
     assert (await answer(app, review(None, BAD, operation="DELETE")))["allowed"] is True
 
 
 @pytest.mark.parametrize("subresource", ["status", "scale"])
-async def test_w18_subresources_never_meet_the_rules(app: Admission, subresource: str) -> None:
-    """W18: status updates hit the webhook."""
+async def test_subresources_never_meet_the_rules(app: Admission, subresource: str) -> None:
+    """Prevents: status updates hit the webhook."""
     assert (await answer(app, review(BAD, GOOD, subResource=subresource)))["allowed"] is True
 
 
@@ -176,8 +176,8 @@ async def test_a_body_of_1_mib_in_chunks_is_judged(app: Admission) -> None:
     assert app._buffered == 0
 
 
-async def test_w02_a_slow_client_is_let_go_at_the_deadline(app: Admission) -> None:
-    """W02: a webhook that waits makes the API server slow."""
+async def test_a_slow_client_is_let_go_at_the_deadline(app: Admission) -> None:
+    """Prevents: a webhook that waits makes the API server slow."""
     messages = [{"type": "http.request", "body": b"{", "more_body": True}]
     status, _, _, _ = await call(app, messages, [], b"timeout=50ms")
     assert status == 408
@@ -307,8 +307,8 @@ async def test_what_the_manifest_alone_makes_wrong_stays_refused_without_reads()
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == ["spec.env[0].name"]
 
 
-async def test_w02_confirmation_is_bounded_by_the_timeout_of_the_request() -> None:
-    """W02: all reads together fit in half of what is left."""
+async def test_confirmation_is_bounded_by_the_timeout_of_the_request() -> None:
+    """All reads together fit in half of what is left."""
     app = create_app(surroundings(RANK_64), Never())
     started = asyncio.get_running_loop().time()
     response = await answer(app, review(DYNAMIC), "/validate?timeout=200ms")
@@ -369,13 +369,13 @@ async def test_the_model_id_is_filled_in_from_the_source(app: Admission) -> None
     assert patch == [{"op": "add", "path": "/spec/modelId", "value": "Qwen/Qwen3-8B"}]
 
 
-async def test_w12_nothing_is_patched_that_needs_no_patch(app: Admission) -> None:
-    """W12: permanent drift after mutation."""
+async def test_nothing_is_patched_that_needs_no_patch(app: Admission) -> None:
+    """Prevents: permanent drift after mutation."""
     assert await answer(app, review(GOOD), "/mutate") == {"uid": UID, "allowed": True}
 
 
-async def test_w11_a_dry_run_is_judged_and_leaves_no_trace(app: Admission) -> None:
-    """W11: dry runs are refused or have side effects."""
+async def test_a_dry_run_is_judged_and_leaves_no_trace(app: Admission) -> None:
+    """Prevents: dry runs are refused or have side effects."""
     assert (await answer(app, review(BAD, dryRun=True)))["status"]["code"] == 422
     assert not app.refusals
     await answer(app, review(BAD))

@@ -1,4 +1,4 @@
-"""What moves by itself: disks, the commands of the Jobs by the contract of `disk`, KServe and its pods, the garbage."""
+"""What moves by itself: disks, the commands of the Jobs by the rules of `disk`, KServe and its pods, the garbage."""
 
 from __future__ import annotations
 

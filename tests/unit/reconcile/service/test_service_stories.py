@@ -257,7 +257,7 @@ def mounted(life: Life) -> str:
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 @pytest.mark.parametrize("why", ["its source is broken", "its artifact is gone"])
 def test_what_is_served_and_cannot_come_to_a_new_disk_keeps_the_pods_on_the_old_one(mode: str, why: str) -> None:
-    """L13, L34: for as long as it takes; the message names the adapter and the way out, and that way works."""
+    """For as long as it takes; the message names the adapter and the way out, and that way works."""
     life = served(mode, "a", "b")
     before, pods = mounted(life), pods_of(life)
     if why == "its artifact is gone":
