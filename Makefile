@@ -34,7 +34,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 
 .PHONY: tools
 tools: $(STAMP) ## build the control plane, kubectl and helm (once; later runs find them in the cache)
-	@$(PY) -m devcluster.binaries
+	@$(RUN)/aim-adapters dev build
 
 .PHONY: demo
 demo: $(STAMP) ## the whole job on a cluster of its own, shown step by step (KEEP=1 leaves it running)
