@@ -19,7 +19,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_logfinish() -> None:
-    """Do so again after a test of code that gives frozen objects back to the collector."""
-    if gc.get_freeze_count() == 0:
+_files = {"last": ""}
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Do so again where the tests of the file before gave frozen objects back to the collector."""
+    file = nodeid.partition("::")[0]
+    if file != _files["last"] and gc.get_freeze_count() == 0:
         pytest_collection_finish()
+    _files["last"] = file
