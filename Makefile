@@ -18,6 +18,9 @@ AUDIT_SERVICE ?= pypi
 CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules \
 	tools.reference_commands tools.reference_metrics tools.reference_reasons tools.reference_settings
 
+# Python keeps the bytecode that it compiles: each test run starts hundreds of interpreters
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'

@@ -165,7 +165,9 @@ def merge_patch(old: Json, new: Json) -> dict[str, Any]:
 
 def without_nulls(value: Any) -> Any:
     """Return a copy without null members: what the API server would store."""
-    if isinstance(value, Mapping):
+    if value.__class__ is str or value.__class__ is int:  # most values; to ask for a Mapping takes ten times as long
+        return value
+    if value.__class__ is dict or isinstance(value, Mapping):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
         return [without_nulls(item) for item in value]

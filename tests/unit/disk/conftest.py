@@ -1,4 +1,4 @@
-"""Fixtures of the disk's tests: a hub and an S3 server on loopback, a fast folder, an environment without settings."""
+"""Fixtures of the disk's tests: sources on loopback, a fast folder, a clean environment, a process to fork."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from devcluster.sources.hub import HubServer, running_hub
 from devcluster.sources.s3 import S3Server, running_s3
 from disk.sources.guard import allow_link_local_again
+from tests.unit.disk.small import SmallProcess
 from tests.unit.disk.world import fast_folder
 
 TOKEN = "hf_unitTestTokenThatIsSecret"
@@ -25,6 +26,13 @@ def folder() -> Iterator[Path]:
     made = fast_folder()
     yield made
     shutil.rmtree(made)
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[SmallProcess]:
+    """A process that is cheap to fork."""
+    with SmallProcess() as process:
+        yield process
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ import pytest
 
 from disk.failures import DiskFailure
 from disk.fs import Fs, Moment
+from tests.unit.disk.small import SmallProcess
 from tests.unit.disk.world import (
     Files,
     MemorySource,
@@ -108,16 +109,23 @@ def _watch(disk: Path, children: list[int]) -> int:
 
 @pytest.mark.parametrize("locks", ["locks hold", "locks do nothing"])
 def test_many_writers_at_once(
-    locks: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    locks: str, folder: Path, capsys: pytest.CaptureFixture[str], small: SmallProcess
 ) -> None:
-    if locks == "locks do nothing":
-        monkeypatch.setattr(fcntl, "flock", _no_locks)
     seed = int(os.environ.get("AIMA_TEST_SEED") or random.SystemRandom().randrange(2**32))
     rounds = int(os.environ.get("AIMA_TEST_ROUNDS") or 50)
     with capsys.disabled():
         sys.stdout.write(f"\nconcurrency, {locks}: {rounds} rounds, AIMA_TEST_SEED={seed}\n")
+    assert small.call(write_at_once, str(folder), locks, seed, rounds) == 0, "see stderr"
+    with capsys.disabled():
+        sys.stdout.write((folder / "counted").read_text())
+
+
+def write_at_once(folder: str, locks: str, seed: int, rounds: int) -> None:
+    """Let the rounds' processes write, and check what readers see. Raises: AssertionError."""
+    if locks == "locks do nothing":
+        fcntl.flock = _no_locks  # type: ignore[assignment]
     dice = random.Random(seed)
-    disk = folder / "disk"
+    disk = Path(folder) / "disk"
     disk.mkdir()
     polls = started = 0
     for number in range(rounds):
@@ -131,8 +139,7 @@ def test_many_writers_at_once(
     later = time.time() + HOUR
     assert run_reap(reap_spec(disk, *SERVICES, listed_at=later), now=later).ok
     assert [os.listdir(disk / name) for name in (".staging", ".aside", ".unload-tmp")] == [[], [], []]
-    with capsys.disabled():
-        sys.stdout.write(f"concurrency: {started} processes, {polls} polls, no violation\n")
+    (Path(folder) / "counted").write_text(f"concurrency: {started} processes, {polls} polls, no violation\n")
 
 
 def _no_locks(fd: int, operation: int) -> None:
@@ -183,10 +190,15 @@ class SyncBetween:
         time.sleep(0.01)  # enough for a sync that need not wait for the stager
 
 
-def test_an_old_stager_does_not_bring_back_what_was_removed(folder: Path) -> None:
+def test_an_old_stager_does_not_bring_back_what_was_removed(folder: Path, small: SmallProcess) -> None:
     """A sync runs between each two operations of a stager: the removed adapter is not there in the end."""
+    assert small.call(sync_between_each_two_operations, str(folder)) == 0, "see stderr"
+
+
+def sync_between_each_two_operations(folder: str) -> None:
+    """Run the stager once for each of its operations. Raises: AssertionError."""
     for number in range(500):
-        disk = folder / f"disk{number}"
+        disk = Path(folder) / f"disk{number}"
         disk.mkdir()
         run_sync(sync_spec(disk, "u1", "a"))
         between = SyncBetween(disk, number)

@@ -25,6 +25,7 @@ from disk.fetch import Fetcher, fetch
 from disk.fs import Fs, Moment
 from disk.layout import ASIDE, STAGING, UNLOAD
 from disk.progress import Meter
+from tests.unit.disk.small import SmallProcess
 from tests.unit.disk.world import (
     Files,
     MemorySource,
@@ -218,7 +219,10 @@ SCENARIOS = {
 
 
 class Killer:
-    """A hook that counts operations, looks at the mount at each, and at one of them kills or fails."""
+    """A hook that counts operations, looks at the mount at each, and at one of them kills or fails.
+
+    A run that is killed or fails looks from that operation on: before it, it does what the run without a fault did.
+    """
 
     def __init__(self, scenario: Scenario, disk: Path) -> None:
         self.scenario = scenario
@@ -229,8 +233,9 @@ class Killer:
         self.names: list[str] = []
 
     def __call__(self, moment: Moment, operation: str, path: Path) -> None:
-        check_readers(self.scenario, self.disk)
         number, self.count = self.count, self.count + 1
+        if self.at is None or number >= self.at:  # up to there, the run that counted the operations has looked
+            check_readers(self.scenario, self.disk)
         self.names.append(f"{moment} {operation}")
         if number != self.at:
             return
@@ -266,20 +271,35 @@ def check_end(scenario: Scenario, disk: Path) -> None:
     assert not list(disk.rglob("*record--*"))
 
 
+def fs_of(scenario: Scenario, hook: Killer | None) -> Fs:
+    """Return the file system of a scenario."""
+    return Fs(hook, can_link=scenario.can_link, can_exchange=scenario.can_exchange)
+
+
+def run_and_be_killed(name: str, disk: str, number: int) -> None:
+    """Run a scenario's command; at one operation it kills this process."""
+    scenario = SCENARIOS[name]
+    killer = Killer(scenario, Path(disk))
+    killer.at = number
+    scenario.act(killer.disk, fs_of(scenario, killer))
+
+
 @dataclass
 class Bench:
     """Builds copies of a scenario's disk and runs the command on them."""
 
-    scenario: Scenario
+    name: str
     folder: Path
+    small: SmallProcess
 
     def __post_init__(self) -> None:
+        self.scenario = SCENARIOS[self.name]
         self.template = self.folder / "template"
         self.template.mkdir()
         self.scenario.before(self.template, self.fs())
 
     def fs(self, hook: Killer | None = None) -> Fs:
-        return Fs(hook, can_link=self.scenario.can_link, can_exchange=self.scenario.can_exchange)
+        return fs_of(self.scenario, hook)
 
     def disk(self) -> Path:
         disk = self.folder / "disk"
@@ -296,17 +316,7 @@ class Bench:
 
     def kill_at(self, number: int) -> Path:
         disk = self.disk()
-        child = os.fork()
-        if child == 0:
-            code = 3
-            try:
-                killer = Killer(self.scenario, disk)
-                killer.at = number
-                self.scenario.act(disk, self.fs(killer))
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
+        status = self.small.call(run_and_be_killed, self.name, str(disk), number)
         assert os.WIFSIGNALED(status), f"operation {number}: a reader saw a violation, or it ended early ({status})"
         return disk
 
@@ -332,8 +342,8 @@ POINTS: dict[str, int] = {}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_each_operation(name: str, folder: Path) -> None:
-    bench = Bench(SCENARIOS[name], folder)
+def test_killed_at_each_operation(name: str, folder: Path, small: SmallProcess) -> None:
+    bench = Bench(name, folder, small)
     names = bench.count()
     for number, shown in enumerate(names):
         disk = bench.kill_at(number)
@@ -345,8 +355,8 @@ def test_killed_at_each_operation(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_each_operation_fails(name: str, folder: Path) -> None:
-    bench = Bench(SCENARIOS[name], folder)
+def test_each_operation_fails(name: str, folder: Path, small: SmallProcess) -> None:
+    bench = Bench(name, folder, small)
     names = bench.count()
     before = [number for number, shown in enumerate(names) if shown.startswith("before")]
     for number, error in itertools.product(before, ERRORS):
@@ -358,7 +368,18 @@ def test_each_operation_fails(name: str, folder: Path) -> None:
     POINTS[f"fail {name}"] = len(before) * len(ERRORS)
 
 
-def test_fetch_killed_at_each_operation(folder: Path) -> None:
+def fetch_and_be_killed(cache: str, number: int) -> None:
+    """Fetch; at one operation the hook kills this process."""
+    seen = itertools.count()
+
+    def hook(moment: Moment, operation: str, path: Path) -> None:
+        if next(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _fetch(Path(cache), Fs(hook))
+
+
+def test_fetch_killed_at_each_operation(folder: Path, small: SmallProcess) -> None:
     names: list[str] = []
     cache = folder / "count"
     cache.mkdir()
@@ -366,19 +387,7 @@ def test_fetch_killed_at_each_operation(folder: Path) -> None:
     for number in range(len(names)):
         cache = folder / f"cache{number}"
         cache.mkdir()
-        child = os.fork()
-        if child == 0:
-            seen = iter(range(len(names) + 1))
-
-            def hook(moment: Moment, operation: str, path: Path) -> None:
-                if next(seen) == number:  # noqa: B023 - the child lives for this round only
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            try:
-                _fetch(cache, Fs(hook))
-            finally:
-                os._exit(3)
-        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        assert os.WIFSIGNALED(small.call(fetch_and_be_killed, str(cache), number))
         _fetch(cache, Fs())
         assert look(cache / "acme", {"base": [A]}) == {"base": A}
         assert os.listdir(cache / ".aim-adapters" / "staging") == []

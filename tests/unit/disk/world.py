@@ -203,7 +203,7 @@ def look(subtree: Path, allowed: dict[str, list[Files]]) -> dict[str, Files]:
     except FileNotFoundError:
         return seen
     for name in names:
-        found = _read_directory(subtree / name)
+        found = _read_directory(f"{subtree}/{name}")
         if found is None:
             continue
         if name not in allowed:
@@ -214,7 +214,7 @@ def look(subtree: Path, allowed: dict[str, list[Files]]) -> dict[str, Files]:
     return seen
 
 
-def _read_directory(path: Path) -> Files | None:
+def _read_directory(path: str) -> Files | None:
     """Return a directory's files, or None when it is gone or was moved away while it was read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -224,21 +224,30 @@ def _read_directory(path: Path) -> Files | None:
         files: Files = {}
         try:
             for name in os.listdir(fd):
-                one = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=fd)
-                with os.fdopen(one, "rb") as stream:
-                    files[name] = stream.read()
+                files[name] = _read_file(name, fd)
         except FileNotFoundError:
             if _is_still(path, fd):
-                raise Violation(f"files vanish from {path.name} while it is live") from None
+                raise Violation(f"files vanish from {os.path.basename(path)} while it is live") from None
             return None
         return files if _is_still(path, fd) else None
     finally:
         os.close(fd)
 
 
-def _is_still(path: Path, fd: int) -> bool:
+def _read_file(name: str, folder: int) -> bytes:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        return os.fstat(fd).st_ino == path.lstat().st_ino
+        pieces = []
+        while piece := os.read(fd, 65536):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
+def _is_still(path: str, fd: int) -> bool:
+    try:
+        return os.fstat(fd).st_ino == os.lstat(path).st_ino
     except FileNotFoundError:
         return False
 
@@ -249,17 +258,18 @@ def fast_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="aim-disk-", dir=memory if os.access(memory, os.W_OK) else None))
 
 
-def copy_with_links(source: Path, target: Path, known: dict[int, Path]) -> None:
+def copy_with_links(source: Path | str, target: Path | str, known: dict[int, str]) -> None:
     """Copy a tree with its times; files that share an inode share one in the copy."""
-    target.mkdir(mode=0o755)
+    os.mkdir(target, mode=0o755)
     for entry in os.scandir(source):
-        copy = target / entry.name
+        copy = f"{target}/{entry.name}"
         info = entry.stat(follow_symlinks=False)
         if entry.is_dir(follow_symlinks=False):
-            copy_with_links(Path(entry.path), copy, known)
+            copy_with_links(entry.path, copy, known)
         elif info.st_ino in known:
             os.link(known[info.st_ino], copy)
         else:
             known[info.st_ino] = copy
-            copy.write_bytes(Path(entry.path).read_bytes())
+            with open(entry.path, "rb", buffering=0) as old, open(copy, "wb", buffering=0) as new:
+                new.write(old.readall())
             os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns))

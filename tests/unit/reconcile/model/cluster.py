@@ -77,8 +77,10 @@ class Cluster:
     def reconcile(self, kind: Kind, name: str, *, steps: int | None = None) -> bool:
         """Make a pass; `steps`: crash after so many writes. Returns whether something was written."""
         decided = self.decide(kind, name)
+        version = self.store.version
         wrote = self.carry_out(kind, *decided, steps=steps) if decided is not None else False
-        if decided is not None and decided[1].at_rest and steps is None:
+        changed = wrote or self.store.version != version  # else a second pass would be this one once more
+        if decided is not None and decided[1].at_rest and steps is None and changed:
             again = self.decide(kind, name)
             assert again is not None
             assert not self.carry_out(kind, *again), f"{kind.kind} {name} was told to be at rest"

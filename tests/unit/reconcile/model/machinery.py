@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from api.kinds import AIM_SERVICE, DEPLOYMENT, INFERENCE_SERVICE, JOB, PERSISTEN
 from api.view import Json
 from reconcile.objects import timestamp
 from reconcile.service.loading import ServerPod
-from tests.unit.reconcile.model.store import Store
+from tests.unit.reconcile.model.store import Store, copy_json
 
 Outcome = Literal["ok", "fail", "killed-before", "killed-after", "unread", "start"]
 _SPECS: dict[str, type[JobSpec]] = {"sync": SyncSpec, "stage": StageSpec, "reap": ReapSpec, "fetch": FetchSpec}
@@ -311,7 +310,7 @@ def _parse(args: list[str]) -> JobSpec:
 
 def _template(isvc: Json) -> dict[str, Any]:
     """What makes a pod of an InferenceService another pod."""
-    predictor = copy.deepcopy(isvc["spec"]["predictor"])
+    predictor = copy_json(isvc["spec"]["predictor"])
     for key in ("minReplicas", "maxReplicas", "deploymentStrategy"):
         predictor.pop(key, None)
     container = predictor["containers"][0]

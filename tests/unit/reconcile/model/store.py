@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import orjson
 
 from api import view
 from api.kinds import AIM_KINDS, INFERENCE_SERVICE, PERSISTENT_VOLUME_CLAIM, Kind
@@ -15,7 +18,14 @@ from rules.examples import NAMESPACE
 from rules.worlds import SnapshotWorld
 
 Address = tuple[str, str]  # kind, name: one namespace is enough here
+T = TypeVar("T")
 _SPECLESS = frozenset({"metadata", "status", "apiVersion", "kind"})
+
+
+def copy_json(value: T) -> T:
+    """Return a copy of a JSON value, in a tenth of the time of `copy.deepcopy`."""
+    made: T = orjson.loads(orjson.dumps(value))
+    return made
 
 
 class Store:
@@ -27,6 +37,7 @@ class Store:
         self.writes: list[str] = []
         self._uids = 0
         self._world: tuple[int, SnapshotWorld] | None = None
+        self._sorted: tuple[int, dict[str, list[dict[str, Any]]]] = (-1, {})
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -34,7 +45,12 @@ class Store:
         return self.objects.get((kind.kind, name)) if name else None
 
     def all(self, kind: Kind) -> list[dict[str, Any]]:
-        return [obj for (kind_name, _), obj in sorted(self.objects.items()) if kind_name == kind.kind]
+        if self._sorted[0] != self.version:
+            by_kind: dict[str, list[dict[str, Any]]] = {}
+            for (kind_name, _), obj in sorted(self.objects.items(), key=itemgetter(0)):
+                by_kind.setdefault(kind_name, []).append(obj)
+            self._sorted = (self.version, by_kind)
+        return list(self._sorted[1].get(kind.kind, ()))
 
     def owned(self, kind: Kind, owner: Json) -> list[dict[str, Any]]:
         return [obj for obj in self.all(kind) if view.uid_of(owner) in _owners(obj)]
@@ -54,7 +70,7 @@ class Store:
 
     def put(self, kind: Kind, obj: Mapping[str, Any], created: str) -> dict[str, Any]:
         """Create an object."""
-        new = copy.deepcopy(dict(obj))
+        new = copy_json(dict(obj))
         self._uids += 1
         new["metadata"] |= {"uid": f"uid-{self._uids}", "generation": 1, "creationTimestamp": created}
         if kind.namespaced:
@@ -72,7 +88,7 @@ class Store:
         """Replace an object's spec; the generation counts real changes only."""
         old = self.objects[(kind.kind, name)]
         if old.get("spec") != spec:
-            new = {**old, "spec": copy.deepcopy(dict(spec)), "metadata": dict(old["metadata"])}
+            new = {**old, "spec": copy_json(dict(spec)), "metadata": dict(old["metadata"])}
             new["metadata"]["generation"] += 1
             self._store(kind, new)
 
@@ -90,16 +106,16 @@ class Store:
         if live is None:
             self.put(kind, wanted, created)
             return True
-        new = copy.deepcopy(live)
+        new = copy_json(live)
         for part in ("labels", "annotations"):
             if part in wanted["metadata"]:
                 new["metadata"][part] = {**live["metadata"].get(part, {}), **wanted["metadata"][part]}
         if "ownerReferences" in wanted["metadata"]:
             mine = wanted["metadata"]["ownerReferences"]
             others = [ref for ref in live["metadata"].get("ownerReferences", []) if ref["uid"] != mine[0]["uid"]]
-            new["metadata"]["ownerReferences"] = [*others, *copy.deepcopy(mine)]
+            new["metadata"]["ownerReferences"] = [*others, *copy_json(mine)]
         for key in wanted.keys() - _SPECLESS:
-            new[key] = copy.deepcopy(wanted[key])
+            new[key] = copy_json(wanted[key])
         if new.get("spec") != live.get("spec"):
             new["metadata"]["generation"] += 1
         self._store(kind, new)
@@ -120,14 +136,14 @@ class Store:
         if not merge_patch(live.get("status", {}), status):
             return False
         self.writes.append(f"status {kind.kind} {view.name_of(obj)}")
-        self._store(kind, {**live, "status": copy.deepcopy(dict(status))})
+        self._store(kind, {**live, "status": copy_json(dict(status))})
         return True
 
     def set_status(self, kind: Kind, name: str, status: Mapping[str, Any]) -> None:
         """Write a status that is not ours (or wipe ours)."""
         live = self.objects[(kind.kind, name)]
         if live.get("status", {}) != status:
-            self._store(kind, {**live, "status": copy.deepcopy(dict(status))})
+            self._store(kind, {**live, "status": copy_json(dict(status))})
 
     def delete(self, kind: Kind, name: str, uid: str | None = None) -> bool:
         """Delete an object and what it owns; claims wait for `collect_claims`."""

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 from typing import Any
@@ -28,6 +27,7 @@ from reconcile.service.live import live_wiring
 from reconcile.service.loading import ON_DISK
 from rules.examples import NAMESPACE
 from rules.seen import see_service
+from tests.unit.reconcile.model.store import copy_json
 from tests.unit.reconcile.model.walk import Walk
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
@@ -101,7 +101,7 @@ class RollGuard:
         for isvc in self.walk.store.all(INFERENCE_SERVICE):
             template = {k: v for k, v in isvc["spec"]["predictor"].items() if k not in _SCALE}
             before = self.templates.get(view.uid_of(isvc))
-            self.templates[view.uid_of(isvc)] = copy.deepcopy(template)
+            self.templates[view.uid_of(isvc)] = copy_json(template)
             if before is None or before == template:
                 continue
             owner = isvc["metadata"]["ownerReferences"][0]["name"]
@@ -285,7 +285,7 @@ def _bytes_on_disks(walk: Walk) -> dict[str, Any]:
 
 
 def _templates(walk: Walk) -> dict[str, Any]:
-    return {view.uid_of(isvc): copy.deepcopy(isvc["spec"]) for isvc in walk.store.all(INFERENCE_SERVICE)}
+    return {view.uid_of(isvc): copy_json(isvc["spec"]) for isvc in walk.store.all(INFERENCE_SERVICE)}
 
 
 def _picture(walk: Walk, left_out: set[str]) -> dict[str, Any]:
