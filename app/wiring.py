@@ -21,7 +21,7 @@ from kube.events import EventRecorder
 from kube.informer import Informer
 from reconcile.manager import CONTROLLERS, make_reconciler
 from reconcile.world import CachedWorld, make_informers
-from rules.resolve import Ref
+from rules.references import Ref
 
 if TYPE_CHECKING:
     from console.routes import Console

@@ -17,7 +17,7 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.objects import managed_labels, owner_reference, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
-from rules.resolve import merge_env
+from rules.environment import merge_env
 
 CONTAINER = "disk"
 _USER = 1000

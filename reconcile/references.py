@@ -10,7 +10,8 @@ from typing import Any
 from api import view
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG, Kind
 from api.view import Json
-from rules.resolve import MergedRuntimeConfig, Reference, Resolved
+from rules.references import Reference, Resolved
+from rules.runtime_config import MergedRuntimeConfig
 
 
 def render_reference(reference: Reference | None) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ from kube.client import Client
 from kube.informer import Informer
 from reconcile.caches.decide import artifact_names
 from reconcile.service.live import adapter_part
-from rules.world import by_age
+from rules.world import INDEX_WORDS, INDEXED_KINDS, Index, by_age, own_before_shared
 
 OURS = f"{LABEL_MANAGED_BY}={FIELD_OWNER}"
 LABEL_ISVC = "serving.kserve.io/inferenceservice"
@@ -50,6 +50,12 @@ def word(obj: Json, name: str | None) -> str:
 
 def _one(obj: Json, name: str | None) -> Iterable[str]:
     return (word(obj, name),) if name else ()
+
+
+def _placed(index: Index) -> IndexFunction:
+    """The words of an index of the rules, in the object's own namespace."""
+    words = INDEX_WORDS[index]
+    return lambda obj: [word(obj, found) for found in words(obj)]
 
 
 def _owners(obj: Json) -> Iterable[str]:
@@ -66,13 +72,13 @@ def _service_caches(service: Json) -> Iterable[str]:
 
 
 _SERVICE: Mapping[str, IndexFunction] = {
-    "adapter": lambda obj: [word(obj, ref.name) for ref in view.adapter_refs(obj)],
-    "profile": lambda obj: _one(obj, view.profile_name(obj)),
-    "any-profile": lambda obj: filter(None, (view.profile_name(obj),)),
-    "runtime-config": lambda obj: (word(obj, view.runtime_config_name(obj)),),
-    "any-runtime-config": lambda obj: (view.runtime_config_name(obj),),
-    "model": lambda obj: _one(obj, view.text(obj, "spec", "model", "name")),
-    "any-model": lambda obj: filter(None, (view.text(obj, "spec", "model", "name"),)),
+    "adapter": _placed(Index.SERVICES_BY_ARTIFACT),
+    "profile": _placed(Index.SERVICES_BY_PROFILE),
+    "any-profile": INDEX_WORDS[Index.SERVICES_BY_PROFILE],
+    "runtime-config": _placed(Index.SERVICES_BY_RUNTIME_CONFIG),
+    "any-runtime-config": INDEX_WORDS[Index.SERVICES_BY_RUNTIME_CONFIG],
+    "model": _placed(Index.SERVICES_BY_MODEL),
+    "any-model": INDEX_WORDS[Index.SERVICES_BY_MODEL],
     "image": lambda obj: filter(None, (view.text(obj, "spec", "model", "image"),)),
     "template": lambda obj: _one(obj, view.text(obj, "spec", "template", "name")),
     "any-template": lambda obj: filter(None, (view.text(obj, "spec", "template", "name"),)),
@@ -80,7 +86,7 @@ _SERVICE: Mapping[str, IndexFunction] = {
     "uid": lambda obj: filter(None, (view.text(obj, "metadata", "uid"),)),
 }
 _ARTIFACT: Mapping[str, IndexFunction] = {
-    "source": lambda obj: () if view.is_adapter(obj) else _one(obj, view.source_uri(obj)),
+    "source": _placed(Index.ARTIFACTS_BY_SOURCE),
     "parent": lambda obj: _one(obj, view.parent_artifact(obj)),
     "runtime-config": lambda obj: (word(obj, view.runtime_config_name(obj)),),
     "any-runtime-config": lambda obj: (view.runtime_config_name(obj),),
@@ -97,8 +103,18 @@ _POD: Mapping[str, IndexFunction] = {
     "owner": _owners,
     "isvc": lambda obj: _one(obj, view.text(obj, "metadata", "labels", LABEL_ISVC)),
 }
-_TEMPLATE: Mapping[str, IndexFunction] = {"model": lambda obj: _one(obj, view.text(obj, "spec", "modelName"))}
-_MODEL: Mapping[str, IndexFunction] = {"image": lambda obj: _one(obj, view.text(obj, "spec", "image"))}
+_TEMPLATE: Mapping[str, IndexFunction] = {"model": _placed(Index.TEMPLATES_BY_MODEL)}
+_MODEL: Mapping[str, IndexFunction] = {"image": _placed(Index.MODELS_BY_IMAGE)}
+_INDEX_NAMES: Mapping[Index, str] = {
+    Index.ARTIFACTS_BY_SOURCE: "source",
+    Index.SERVICES_BY_ARTIFACT: "adapter",
+    Index.SERVICES_BY_PROFILE: "profile",
+    Index.SERVICES_BY_RUNTIME_CONFIG: "runtime-config",
+    Index.SERVICES_BY_MODEL: "model",
+    Index.TEMPLATES_BY_MODEL: "model",
+    Index.MODELS_BY_IMAGE: "image",
+}
+"""The caches' names for the indexes of the rules. `any-` before a name: without the namespace."""
 
 _INDEXES: Mapping[Kind, Mapping[str, IndexFunction]] = {
     AIM_SERVICE: _SERVICE,
@@ -206,57 +222,34 @@ class CachedWorld:
         return informer.cache.get((namespace or "") if kind.namespaced else "", name)
 
     def knows(self, kind: Kind) -> bool:
-        """Return whether the kind was listed completely and its watch is not known to be broken."""
+        """Return whether the kind was listed completely."""
         informer = self._informers.get(kind)
         return informer is not None and informer.synced.is_set()
 
-    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
-        """Return model artifacts with exactly this source, oldest first."""
-        return by_age(self._find(AIM_ARTIFACT, "source", f"{namespace}/{source_uri}"))
+    def find(self, index: Index, namespace: str | None, word: str) -> Sequence[Json]:
+        """Return the objects that an index lists under a word, of one namespace or (services) of all."""
+        if index is Index.SERVICES_BY_BASE:
+            return self._services_by_base(namespace, word)
+        kinds, name = INDEXED_KINDS[index], _INDEX_NAMES[index]
+        if namespace is None:
+            return self._listed(kinds[0], f"any-{name}", word)
+        own = self._listed(kinds[0], name, f"{namespace}/{word}")
+        if kinds[0] is AIM_SERVICE:
+            return own
+        if len(kinds) == 1:
+            return by_age(own)
+        return own_before_shared(by_age(own), by_age(self._listed(kinds[1], name, f"/{word}")))
 
-    def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
-        """Return the services that declare the adapter."""
-        return self._find(AIM_SERVICE, "adapter", f"{namespace}/{artifact}")
-
-    def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
+    def _services_by_base(self, namespace: str | None, base: str) -> list[Json]:
         """Return the services whose cache holds the base artifact."""
         found: dict[str, Json] = {}
         for kind in CACHE_KINDS:
-            for cache in self._find(kind, "artifact", f"{namespace}/{base}"):
-                for service in self._find(AIM_SERVICE, "cache", word(cache, view.name_of(cache))):
+            for cache in self._listed(kind, "artifact", f"{namespace}/{base}"):
+                for service in self._listed(AIM_SERVICE, "cache", word(cache, view.name_of(cache))):
                     found[view.name_of(service)] = service
         return [found[name] for name in sorted(found)]
 
-    def services_by_profile(self, namespace: str | None, profile: str) -> Sequence[Json]:
-        """Return the services that name the profile, of one namespace or of all."""
-        return self._scoped(AIM_SERVICE, "profile", namespace, profile)
-
-    def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
-        """Return the services that use the RuntimeConfig, of one namespace or of all."""
-        return self._scoped(AIM_SERVICE, "runtime-config", namespace, name)
-
-    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
-        """Return the services that name the model, of one namespace or of all."""
-        return self._scoped(AIM_SERVICE, "model", namespace, model)
-
-    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
-        """Return the templates of a model: the namespace's, then the cluster's of other names; oldest first."""
-        own = by_age(self._find(AIM_SERVICE_TEMPLATE, "model", f"{namespace}/{model}"))
-        names = {view.name_of(template) for template in own}
-        shared = by_age(self._find(AIM_CLUSTER_SERVICE_TEMPLATE, "model", f"/{model}"))
-        return [*own, *(template for template in shared if view.name_of(template) not in names)]
-
-    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
-        """Return the models with exactly this image: the namespace's, then the cluster's; oldest first."""
-        own = by_age(self._find(AIM_MODEL, "image", f"{namespace}/{image}"))
-        return [*own, *by_age(self._find(AIM_CLUSTER_MODEL, "image", f"/{image}"))]
-
-    def _scoped(self, kind: Kind, index: str, namespace: str | None, name: str) -> Sequence[Json]:
-        if namespace is not None:
-            return self._find(kind, index, f"{namespace}/{name}")
-        return self._find(kind, f"any-{index}", name)
-
-    def _find(self, kind: Kind, index: str, wanted: str) -> Sequence[Json]:
+    def _listed(self, kind: Kind, index: str, wanted: str) -> Sequence[Json]:
         informer = self._informers.get(kind)
         return informer.by_index(index, wanted) if informer else []
 

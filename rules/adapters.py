@@ -12,8 +12,9 @@ from api.names import ADAPTER_DIRECTORY_PATTERN
 from api.reasons import Reason
 from api.record import record
 from api.view import AdapterRef, Json
+from rules.base import BaseResolution
 from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, Ceiling, round_up
-from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
+from rules.references import ArtifactState, Ref, Unreadable
 from rules.verdict import Finding
 
 REASON_NOT_AN_ADAPTER = Reason.ADAPTER_NOT_AN_ADAPTER

@@ -13,13 +13,15 @@ from api.source_uri import source_model_id
 from rules import adapters as adapter_rules
 from rules.environment import ALLOWED_JOB_ENV_WORDS, env_names, job_env_allowed, job_env_allowed_beside_typed_s3
 from rules.rank import HIGHEST_RANK
+from rules.references import Ref
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import MOST_SERVICES_JUDGED, affected, naming_services
-from rules.resolve import Ref, service_runtime_config
+from rules.runtime_config import service_runtime_config
 from rules.seen import Seen, forbidden, invalid, required
 from rules.shared import size_finding, source_uri_finding, unimplemented_warnings, unknown_word, unusable_env_findings
 from rules.suggest import did_you_mean
 from rules.verdict import Finding
+from rules.world import Index
 
 Outputs = Iterator[Output]
 
@@ -396,7 +398,7 @@ def _came_late(seen: Seen) -> Outputs:
     """
     if seen.world.get(AIM_ARTIFACT, seen.namespace, seen.name) is not None:
         return
-    services = seen.world.services_by_artifact(seen.namespace, seen.name)
+    services = seen.world.find(Index.SERVICES_BY_ARTIFACT, seen.namespace, seen.name)
     if not services:
         return
     among = affected(seen, services)
@@ -422,7 +424,7 @@ def _adapter_edit(seen: Seen) -> Outputs:
     id_differs = seen.changed("modelId")
     if not (rank_differs or fits_differ or id_differs):
         return
-    services = seen.world.services_by_artifact(seen.namespace, seen.name)
+    services = seen.world.find(Index.SERVICES_BY_ARTIFACT, seen.namespace, seen.name)
     among, total = affected(seen, services), len(services)
     if rank_differs:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
@@ -443,7 +445,7 @@ def _adapter_edit(seen: Seen) -> Outputs:
 
 
 def _base_edit(seen: Seen) -> Outputs:
-    services = [*seen.world.services_by_base(seen.namespace, seen.name)]
+    services = [*seen.world.find(Index.SERVICES_BY_BASE, seen.namespace, seen.name)]
     among = affected(seen, services[:MOST_SERVICES_JUDGED])
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
     told = "adapters no longer fit this base in"

@@ -18,6 +18,7 @@ from rules.relations import affected, naming_services
 from rules.seen import Seen, forbidden, required
 from rules.shared import size_finding, unimplemented_warnings, unusable_env_findings
 from rules.verdict import Finding
+from rules.world import Index
 
 Outputs = Iterator[Output]
 BOTH = (AIM_RUNTIME_CONFIG, AIM_CLUSTER_RUNTIME_CONFIG)
@@ -195,7 +196,7 @@ def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
     was, now = (view.dig(spec, "adapterRuntime", "maxRank") for spec in (seen.old_spec, seen.spec))
     if was == now:
         return
-    services = seen.world.services_by_runtime_config(seen.namespace or None, seen.name)
+    services = seen.world.find(Index.SERVICES_BY_RUNTIME_CONFIG, seen.namespace or None, seen.name)
     dynamic = [service for service in services if view.dig(service, "spec", "adapterMode") == "dynamic"]
     among = affected(seen, dynamic)
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]

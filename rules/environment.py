@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from api import view
 from api.job_env import ALLOWED_WORDS as ALLOWED_JOB_ENV_WORDS
@@ -20,6 +21,7 @@ __all__ = [
     "env_names",
     "job_env_allowed",
     "job_env_allowed_beside_typed_s3",
+    "merge_env",
     "usable_env_entry",
 ]
 
@@ -59,3 +61,14 @@ def env_keys(obj: object, *path: str) -> Iterator[tuple[str, str]]:
         prefix = ".".join(path)
         for name in holder:
             yield f"{prefix}[{name}]", name
+
+
+def merge_env(*lists: Iterable[object]) -> dict[str, dict[str, Any]]:
+    """Return name → copy of the entry of several env lists: a later list wins, the first place is kept."""
+    merged: dict[str, dict[str, Any]] = {}
+    for entries in lists:
+        for entry in entries:
+            name = view.text(entry, "name")
+            if name is not None and isinstance(entry, Mapping):
+                merged[name] = dict(entry)
+    return merged

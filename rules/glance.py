@@ -16,8 +16,8 @@ from api.view import Json
 from rules.adapters import is_fine
 from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, usable_env_entry
+from rules.references import Missing, Resolved
 from rules.registry import Basis, fields_spoken_of
-from rules.resolve import Missing, Resolved
 from rules.seen import Seen, ServiceSeen
 from rules.shared import image_too_old
 

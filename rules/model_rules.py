@@ -9,9 +9,9 @@ from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL, AIM_SERVICE_TEMPLATE
 from api.reasons import Reason
 from rules.environment import env_names
+from rules.references import Missing, lookup
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, affected, naming_services
-from rules.resolve import Missing, lookup
 from rules.seen import Seen, forbidden
 from rules.shared import (
     reserved_env_findings,
@@ -21,6 +21,7 @@ from rules.shared import (
     unusable_env_findings,
 )
 from rules.verdict import Finding
+from rules.world import Index
 
 Outputs = Iterator[Output]
 MODELS = (AIM_MODEL, AIM_CLUSTER_MODEL)
@@ -121,7 +122,7 @@ def model_edit_breaks_services(seen: Seen) -> Outputs:
     """Services that name the model bind their adapters to its source as it is now: who loses the base is named."""
     if not seen.changed("modelSources"):
         return
-    services = seen.world.services_by_model(seen.namespace or None, seen.name)
+    services = seen.world.find(Index.SERVICES_BY_MODEL, seen.namespace or None, seen.name)
     broken = [entry for entry in affected(seen, services) if entry.newly_broken(BASE_REASONS)]
     told = "adapters no longer fit in"
     yield from naming_services(

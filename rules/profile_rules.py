@@ -10,9 +10,9 @@ from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_T
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
 from api.reasons import Reason
 from rules.environment import env_keys, env_names, job_env_allowed
+from rules.references import Missing, Resolved, lookup
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, Affected, affected, naming_services
-from rules.resolve import Missing, Resolved, lookup
 from rules.seen import Seen, invalid, required, tidy
 from rules.shared import (
     reserved_env_findings,
@@ -21,6 +21,7 @@ from rules.shared import (
     unknown_word,
     unusable_env_findings,
 )
+from rules.world import Index
 
 Outputs = Iterator[Output]
 PROFILES = (AIM_PROFILE, AIM_CLUSTER_PROFILE)
@@ -184,7 +185,7 @@ def profile_edit_concerns_services(seen: Seen) -> Outputs:
         return
     if not is_new and not any(seen.changed(key) for key in _ROLLING_FIELDS):
         return
-    services = seen.world.services_by_profile(seen.namespace or None, seen.name)
+    services = seen.world.find(Index.SERVICES_BY_PROFILE, seen.namespace or None, seen.name)
     among = [entry for entry in affected(seen, services) if _uses(seen, entry.after.pipeline.profile)]
     total = len(services)
     if is_new or seen.changed("features"):

@@ -12,7 +12,8 @@ from api import view
 from api.names import DEFAULT_MAX_RANK, RANK_CEILINGS
 from api.record import record
 from api.view import AdapterRef
-from rules.resolve import ArtifactState, MergedRuntimeConfig, Unreadable
+from rules.references import ArtifactState, Unreadable
+from rules.runtime_config import MergedRuntimeConfig
 
 HIGHEST_RANK = RANK_CEILINGS[-1]
 ORIGIN_SERVICE = "spec.adapterRuntime.maxRank"

@@ -13,20 +13,12 @@ from api.names import FEATURE_ADAPTERS
 from api.reasons import Reason
 from api.view import AdapterRef, Json
 from rules.adapters import AdapterFindings, judge_adapters
+from rules.base import BaseResolution, resolve_base
 from rules.lazy import lazy
+from rules.pipeline import Pipeline, resolve_pipeline
 from rules.rank import ORIGIN_SERVICE, Ceiling, CeilingDecision, asked_ceiling, decide_ceiling
-from rules.resolve import (
-    ArtifactState,
-    BaseResolution,
-    MergedRuntimeConfig,
-    Pipeline,
-    Ref,
-    Resolved,
-    artifact_state,
-    resolve_base,
-    resolve_pipeline,
-    service_runtime_config,
-)
+from rules.references import ArtifactState, Ref, Resolved, artifact_state
+from rules.runtime_config import MergedRuntimeConfig, service_runtime_config
 from rules.verdict import Finding
 from rules.world import World
 

@@ -20,9 +20,10 @@ from api.view import Json
 from rules import adapters as adapter_rules
 from rules.engine_args import switches_adapters_off
 from rules.environment import ADAPTER_ENV_PREFIX, PREDICTOR_ENV, RESERVED_ENV, env_keys, env_names, job_env_allowed
+from rules.pipeline import NO_TEMPLATE, without_template
 from rules.rank import SUPPORTED_RANKS, next_supported
+from rules.references import Missing, Resolved, Unreadable
 from rules.registry import Basis, Example, Output, rule
-from rules.resolve import NO_TEMPLATE, Missing, Resolved, Unreadable, without_template
 from rules.seen import ServiceSeen, forbidden, invalid, required
 from rules.shared import (
     NAME_WORDS,

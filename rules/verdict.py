@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from api.errors import FieldError, FieldWarning, sorted_errors
 from api.record import record
-from rules.resolve import Ref
+from rules.references import Ref
 
 _INDEX = re.compile(r"\[\d+\]")
 MOST_WARNINGS = 10

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 
 from api import view
-from api.kinds import (
-    AIM_ARTIFACT,
-    AIM_CLUSTER_MODEL,
-    AIM_CLUSTER_SERVICE_TEMPLATE,
-    AIM_MODEL,
-    AIM_SERVICE,
-    AIM_SERVICE_TEMPLATE,
-    Kind,
-)
+from api.kinds import AIM_ARTIFACT, AIM_SERVICE, Kind
 from api.view import Json
-from rules.resolve import resolve_base
-from rules.world import KIND_BY_NAME, Address, World, address, by_age
+from rules.base import resolve_base
+from rules.world import (
+    INDEX_WORDS,
+    INDEXED_KINDS,
+    KIND_BY_NAME,
+    Address,
+    Index,
+    World,
+    address,
+    by_age,
+    own_before_shared,
+)
+
+_Listed = dict[tuple[str | None, str], list[Json]]  # (namespace, word); namespace None: all, "": the cluster's
 
 
 class SnapshotWorld:
-    """A world made of given objects, indexed once. Later objects replace earlier ones of the same address.
+    """A world made of given objects. Later objects replace earlier ones of the same address.
 
     `unknown` are the kinds of which absence means nothing.
     """
 
     def __init__(self, objects: Iterable[Json] = (), *, unknown: Iterable[Kind] = ()) -> None:
-        """Index the objects; those without a kind of ours are left out."""
+        """Take the objects; those of other kinds than aim-adapters' are left out."""
         self._unknown = frozenset(kind.kind for kind in unknown)
         self._objects: dict[Address, Json] = {}
+        self._indexes: dict[Index, _Listed] = {}  # each made at the first question
         for obj in objects:
             kind = KIND_BY_NAME.get(view.text(obj, "kind") or "")
             if kind is not None:
@@ -43,6 +47,19 @@ class SnapshotWorld:
         """Return whether absence of this kind means anything."""
         return kind.kind not in self._unknown
 
+    def find(self, index: Index, namespace: str | None, word: str) -> Sequence[Json]:
+        """Return the objects that an index lists under a word, oldest first."""
+        if index is Index.SERVICES_BY_BASE:  # not indexed: it would resolve the services of all other namespaces, too
+            services = self.objects(AIM_SERVICE, namespace)
+            return [service for service in services if resolve_base(self, service).name == word]
+        listed = self._indexes.get(index)
+        if listed is None:
+            listed = self._indexes[index] = self._made(index)
+        own = listed.get((namespace, word), [])
+        if namespace is None or len(INDEXED_KINDS[index]) == 1:
+            return own
+        return own_before_shared(own, listed.get(("", word), ()))
+
     def objects(self, kind: Kind, namespace: str | None = None) -> list[Json]:
         """Return all objects of a kind, of one namespace or of all, oldest first."""
         return by_age(
@@ -51,59 +68,14 @@ class SnapshotWorld:
             if kind_name == kind.kind and (namespace is None or place == namespace)
         )
 
-    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
-        """Return the model artifacts of a namespace with exactly this source, oldest first."""
-        return [obj for obj in self.objects(AIM_ARTIFACT, namespace) if _is_base(obj, source_uri)]
-
-    def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
-        """Return the services that declare this adapter."""
-        return self._declaring.get((namespace, artifact), [])
-
-    @cached_property
-    def _declaring(self) -> Mapping[tuple[str, str], list[Json]]:
-        """(namespace, adapter) → services that declare it, oldest first: asked for each artifact of a folder."""
-        found: dict[tuple[str, str], list[Json]] = {}
-        for service in self.objects(AIM_SERVICE):
-            for name in {ref.name for ref in view.adapter_refs(service)}:
-                found.setdefault((view.namespace_of(service), name), []).append(service)
-        return found
-
-    def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
-        """Return the services whose base is this artifact."""
-        return self._services(namespace, lambda service: resolve_base(self, service).name == base)
-
-    def services_by_profile(self, namespace: str | None, profile: str) -> Sequence[Json]:
-        """Return the services that name this profile."""
-        return self._services(namespace, lambda service: view.profile_name(service) == profile)
-
-    def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
-        """Return the services that use the RuntimeConfig of this name."""
-        return self._services(namespace, lambda service: view.runtime_config_name(service) == name)
-
-    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
-        """Return the services that name this model."""
-        return self._services(namespace, lambda service: view.text(service, "spec", "model", "name") == model)
-
-    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
-        """Return a model's templates: the namespace's, then the cluster's of other names."""
-        own, shared = self._two_scopes(AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE, namespace)
-        names = {view.name_of(obj) for obj in own}
-        return [
-            obj
-            for obj in (*own, *(obj for obj in shared if view.name_of(obj) not in names))
-            if view.text(obj, "spec", "modelName") == model
-        ]
-
-    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
-        """Return the models with exactly this image."""
-        own, shared = self._two_scopes(AIM_MODEL, AIM_CLUSTER_MODEL, namespace)
-        return [obj for obj in (*own, *shared) if view.text(obj, "spec", "image") == image]
-
-    def _two_scopes(self, own: Kind, shared: Kind, namespace: str) -> tuple[list[Json], list[Json]]:
-        return self.objects(own, namespace), self.objects(shared)
-
-    def _services(self, namespace: str | None, fits: Callable[[Json], bool]) -> list[Json]:
-        return [obj for obj in self.objects(AIM_SERVICE, namespace) if fits(obj)]
+    def _made(self, index: Index) -> _Listed:
+        listed: _Listed = {}
+        for kind in INDEXED_KINDS[index]:
+            for obj in self.objects(kind):
+                for word in INDEX_WORDS[index](obj):
+                    for namespace in (view.namespace_of(obj), None):
+                        listed.setdefault((namespace, word), []).append(obj)
+        return listed
 
 
 class OverlayWorld:
@@ -123,48 +95,16 @@ class OverlayWorld:
         """Return what the other world says."""
         return self._under.knows(kind)
 
-    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
-        """Return the model artifacts of a source, replaced ones judged by their new self."""
-        found = [
-            obj
-            for obj in self._under.artifacts_by_source(namespace, source_uri)
-            if address(AIM_ARTIFACT, namespace, view.name_of(obj)) not in self._replaced
-        ]
+    def find(self, index: Index, namespace: str | None, word: str) -> Sequence[Json]:
+        """Return what the other world lists; model artifacts of a source follow the replaced objects."""
+        found = self._under.find(index, namespace, word)
+        if index is not Index.ARTIFACTS_BY_SOURCE:
+            return found
+        words = INDEX_WORDS[index]
+        kept = [obj for obj in found if address(AIM_ARTIFACT, namespace, view.name_of(obj)) not in self._replaced]
         fresh = [
             obj
             for (kind, place, _), obj in self._replaced.items()
-            if kind == AIM_ARTIFACT.kind and place == namespace and obj is not None and _is_base(obj, source_uri)
+            if kind == AIM_ARTIFACT.kind and place == namespace and obj is not None and word in words(obj)
         ]
-        return by_age([*found, *fresh]) if fresh else found
-
-    def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.services_by_artifact(namespace, artifact)
-
-    def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.services_by_base(namespace, base)
-
-    def services_by_profile(self, namespace: str | None, profile: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.services_by_profile(namespace, profile)
-
-    def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.services_by_runtime_config(namespace, name)
-
-    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.services_by_model(namespace, model)
-
-    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.templates_by_model(namespace, model)
-
-    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
-        """Return what the other world says."""
-        return self._under.models_by_image(namespace, image)
-
-
-def _is_base(artifact: Json, uri: str) -> bool:
-    return not view.is_adapter(artifact) and view.source_uri(artifact) == uri
+        return by_age([*kept, *fresh]) if fresh else kept

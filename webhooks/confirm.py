@@ -10,7 +10,7 @@ from typing import Protocol
 from api import view
 from api.errors import FieldWarning
 from api.view import Json
-from rules.resolve import Ref
+from rules.references import Ref
 from rules.verdict import Finding, Verdict
 from rules.world import Address, World, address
 from rules.worlds import OverlayWorld

@@ -34,7 +34,7 @@ from kube.informer import Informer
 from reconcile.manager import make_reconciler
 from reconcile.settings import ReconcileSettings
 from reconcile.world import CachedWorld, make_informers
-from rules.resolve import Ref
+from rules.references import Ref
 from rules.world import KIND_BY_NAME
 from webhooks.routes import create_app
 

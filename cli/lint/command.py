@@ -105,8 +105,9 @@ def _judge(
 ) -> Any:
     from cli.lint.assume import assumed_objects  # noqa: PLC0415 - as above
     from cli.lint.files import read  # noqa: PLC0415
-    from cli.lint.judge import Collected, FilesWorld, judge  # noqa: PLC0415
+    from cli.lint.judge import Collected, judge  # noqa: PLC0415
     from cli.lint.report import Summary  # noqa: PLC0415
+    from rules.worlds import SnapshotWorld  # noqa: PLC0415
 
     collected = Collected()
     with _progress("reading", len(files)) as step:
@@ -119,7 +120,7 @@ def _judge(
         world, unread = _with_cluster(given, collected, reach)
         notes += unread
     else:
-        world = FilesWorld(given)
+        world = SnapshotWorld(given)
     with _progress("judging", len(collected.manifests) if len(files) >= _PROGRESS_FROM else 0) as step:
         findings = judge(collected, world, step=step)
     looked = (len(files), len(collected.manifests), collected.others)

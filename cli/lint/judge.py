@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from rules.seen import DEFAULT_CONTEXT, Context
 from rules.suggest import did_you_mean
 from rules.validate import validate
 from rules.world import KIND_BY_NAME, World, address
-from rules.worlds import SnapshotWorld
 
 Level = Literal["error", "warning"]
 _VERSIONS = {kind.kind: (kind.version,) for kind in KIND_BY_NAME.values()} | {
@@ -144,35 +143,6 @@ def _placed(obj: Mapping[str, Any], kind: Kind, namespace: str) -> Json:
     if not kind.namespaced or not isinstance(metadata, Mapping) or metadata.get("namespace") not in (None, ""):
         return obj
     return {**obj, "metadata": {**metadata, "namespace": namespace}}
-
-
-class FilesWorld(SnapshotWorld):
-    """The given objects as a world, with the look-ups that many services make indexed."""
-
-    def __init__(self, objects: Iterable[Json], *, unknown: Iterable[Kind] = ()) -> None:
-        """Index the objects."""
-        super().__init__(objects, unknown=unknown)
-        self._remembered: dict[tuple[str, ...], Sequence[Json]] = {}
-
-    def _recall(self, key: tuple[str, ...], ask: Callable[[], Sequence[Json]]) -> Sequence[Json]:
-        if key not in self._remembered:
-            self._remembered[key] = ask()
-        return self._remembered[key]
-
-    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
-        """Return the model artifacts of a source, remembered."""
-        key = ("source", namespace, source_uri)
-        return self._recall(key, lambda: super(FilesWorld, self).artifacts_by_source(namespace, source_uri))
-
-    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
-        """Return a model's templates, remembered."""
-        key = ("templates", namespace, model)
-        return self._recall(key, lambda: super(FilesWorld, self).templates_by_model(namespace, model))
-
-    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
-        """Return the models of an image, remembered."""
-        key = ("models", namespace, image)
-        return self._recall(key, lambda: super(FilesWorld, self).models_by_image(namespace, image))
 
 
 def judge(

@@ -17,7 +17,7 @@ from cli.plugin.reasons import CONDITIONS
 from cli.plugin.snapshot import Snapshot
 from cli.plugin.status import until
 from disk.reasons import REASONS as DISK_REASONS
-from rules.resolve import Unreadable
+from rules.references import Unreadable
 from rules.validate import judge_stored
 
 # -- what the rules say ---------------------------------------------------------------------------------------------

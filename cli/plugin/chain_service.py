@@ -15,7 +15,7 @@ from cli.plugin.output import size
 from cli.plugin.reasons import CONDITIONS
 from cli.plugin.snapshot import Snapshot
 from reconcile.objects import parse_timestamp
-from rules.resolve import Missing, Resolved, Unknown
+from rules.references import Missing, Resolved, Unknown
 from rules.validate import judge_stored
 
 # -- service, profile, feature --------------------------------------------------------------------------------------

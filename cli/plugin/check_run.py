@@ -34,7 +34,7 @@ from kube.client import Client
 from kube.errors import ApiError, Unauthorized, Unreachable
 from rules.validate import validate
 from rules.verdict import Verdict
-from rules.world import World, address
+from rules.world import Index, World, address
 
 MOST_SERVICES = 50
 """Services whose pods are looked at; more are counted in a note."""
@@ -127,13 +127,16 @@ def concerned(changed: Iterable[Json], world: World) -> list[Json]:
             case AIM_SERVICE.kind:
                 services = (obj,)
             case AIM_ARTIFACT.kind:
-                services = (*world.services_by_artifact(namespace, name), *world.services_by_base(namespace, name))
+                services = (
+                    *world.find(Index.SERVICES_BY_ARTIFACT, namespace, name),
+                    *world.find(Index.SERVICES_BY_BASE, namespace, name),
+                )
             case AIM_PROFILE.kind | AIM_CLUSTER_PROFILE.kind:
-                services = world.services_by_profile(namespace or None, name)
+                services = world.find(Index.SERVICES_BY_PROFILE, namespace or None, name)
             case AIM_MODEL.kind | AIM_CLUSTER_MODEL.kind:
-                services = world.services_by_model(namespace or None, name)
+                services = world.find(Index.SERVICES_BY_MODEL, namespace or None, name)
             case AIM_RUNTIME_CONFIG.kind | AIM_CLUSTER_RUNTIME_CONFIG.kind:
-                services = world.services_by_runtime_config(namespace or None, name)
+                services = world.find(Index.SERVICES_BY_RUNTIME_CONFIG, namespace or None, name)
         for service in services:
             found.setdefault((view.namespace_of(service), view.name_of(service)), service)
     return list(found.values())

@@ -32,7 +32,8 @@ from kube.client import Client
 from kube.errors import Forbidden, NotFound
 from reconcile.objects import label_value
 from reconcile.service.manifests import cache_kind
-from rules.resolve import Resolved, resolve_runtime_config
+from rules.references import Resolved
+from rules.runtime_config import resolve_runtime_config
 from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_stored
 from rules.world import World

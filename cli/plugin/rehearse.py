@@ -54,9 +54,10 @@ from reconcile.service.decide import cache_origin
 from reconcile.service.decide import decide as decide_service
 from reconcile.service.manifests import cache_kind
 from reconcile.settings import ReconcileSettings
-from rules.resolve import resolve_runtime_config
+from rules.runtime_config import resolve_runtime_config
 from rules.seen import see_service
 from rules.validate import judge_stored
+from rules.world import Index
 from rules.worlds import SnapshotWorld
 
 Address = tuple[str, str, str]
@@ -207,7 +208,7 @@ class Rehearsal:
         world, namespace = self._world, view.namespace_of(cache)
         sources = self._sources(cache)
         uris = {uri for source in sources or () if (uri := view.text(source, "sourceUri"))}
-        artifacts = {uri: world.artifacts_by_source(namespace, uri) for uri in sorted(uris)}
+        artifacts = {uri: world.find(Index.ARTIFACTS_BY_SOURCE, namespace, uri) for uri in sorted(uris)}
         return decide_cache(CacheObserved(cache, kind, self.now, view.name_of(cache), sources, artifacts))
 
     def _sources(self, cache: Json) -> Any:

@@ -23,7 +23,7 @@ from api.view import (
 from cli.plugin.output import BAD, BOLD, DIM, WAIT, Cell, Line, columns, head, line, size, state
 from cli.plugin.snapshot import Snapshot, event_time
 from reconcile.objects import parse_timestamp
-from rules.resolve import Resolved, Unreadable
+from rules.references import Resolved, Unreadable
 
 _CONDITIONS = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady", "Ready")
 _EVENTS_SHOWN = 3

@@ -13,17 +13,11 @@ from typing import TYPE_CHECKING
 
 from api import view
 from api.kinds import (
-    AIM_ARTIFACT,
-    AIM_CLUSTER_MODEL,
-    AIM_CLUSTER_SERVICE_TEMPLATE,
-    AIM_MODEL,
-    AIM_SERVICE,
-    AIM_SERVICE_TEMPLATE,
     Kind,
 )
 from api.view import Json
-from cli.lint.judge import FilesWorld
-from rules.world import KIND_BY_NAME, Address, World, address
+from rules.world import INDEXED_KINDS, KIND_BY_NAME, Address, Index, World, address
+from rules.worlds import SnapshotWorld
 
 if TYPE_CHECKING:
     from kube.client import Client
@@ -89,7 +83,7 @@ def address_of(obj: Json) -> Address | None:
     return address(kind, view.namespace_of(obj), view.name_of(obj)) if kind is not None else None
 
 
-class DemandWorld(FilesWorld):
+class DemandWorld(SnapshotWorld):
     """What is known, as a world that notes what it was asked for and could not tell."""
 
     def __init__(self, known: Known) -> None:
@@ -112,47 +106,11 @@ class DemandWorld(FilesWorld):
         if not self._known.covered(listing):
             self.wanted_lists.add(listing)
 
-    def artifacts_by_source(self, namespace: str, source_uri: str) -> Sequence[Json]:
-        """Return the model artifacts of a source; all artifacts of the namespace are noted."""
-        self._want(AIM_ARTIFACT, namespace)
-        return super().artifacts_by_source(namespace, source_uri)
-
-    def templates_by_model(self, namespace: str, model: str) -> Sequence[Json]:
-        """Return a model's templates; all templates are noted."""
-        self._want(AIM_SERVICE_TEMPLATE, namespace)
-        self._want(AIM_CLUSTER_SERVICE_TEMPLATE, None)
-        return super().templates_by_model(namespace, model)
-
-    def models_by_image(self, namespace: str, image: str) -> Sequence[Json]:
-        """Return the models of an image; all models are noted."""
-        self._want(AIM_MODEL, namespace)
-        self._want(AIM_CLUSTER_MODEL, None)
-        return super().models_by_image(namespace, image)
-
-    def services_by_artifact(self, namespace: str, artifact: str) -> Sequence[Json]:
-        """Return the services that declare an adapter; all services of the namespace are noted."""
-        self._want(AIM_SERVICE, namespace)
-        return super().services_by_artifact(namespace, artifact)
-
-    def services_by_base(self, namespace: str, base: str) -> Sequence[Json]:
-        """Return the services of a base; all services of the namespace are noted."""
-        self._want(AIM_SERVICE, namespace)
-        return super().services_by_base(namespace, base)
-
-    def services_by_profile(self, namespace: str | None, profile: str) -> Sequence[Json]:
-        """Return the services of a profile; all services (of the namespace) are noted."""
-        self._want(AIM_SERVICE, namespace)
-        return super().services_by_profile(namespace, profile)
-
-    def services_by_runtime_config(self, namespace: str | None, name: str) -> Sequence[Json]:
-        """Return the services of a RuntimeConfig; all services (of the namespace) are noted."""
-        self._want(AIM_SERVICE, namespace)
-        return super().services_by_runtime_config(namespace, name)
-
-    def services_by_model(self, namespace: str | None, model: str) -> Sequence[Json]:
-        """Return the services of a model; all services (of the namespace) are noted."""
-        self._want(AIM_SERVICE, namespace)
-        return super().services_by_model(namespace, model)
+    def find(self, index: Index, namespace: str | None, word: str) -> Sequence[Json]:
+        """Return what is known; every kind that the index finds is noted as a whole."""
+        for kind in INDEXED_KINDS[index]:
+            self._want(kind, namespace)
+        return super().find(index, namespace, word)
 
 
 async def complete(client: Client, known: Known, ask: Callable[[World], object]) -> DemandWorld:

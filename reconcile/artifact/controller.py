@@ -39,7 +39,7 @@ from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.objects import owned_by
 from reconcile.world import CACHE_KINDS, word
-from rules.resolve import resolve_runtime_config
+from rules.runtime_config import resolve_runtime_config
 from rules.validate import judge_stored
 
 _MOST_EVENTS = 50  # of one claim that are read

@@ -11,7 +11,7 @@ from api.jobs import Progress
 from api.view import Json
 from reconcile.jobs import JobState
 from reconcile.settings import ReconcileSettings
-from rules.resolve import MergedRuntimeConfig
+from rules.runtime_config import MergedRuntimeConfig
 
 
 @dataclass(frozen=True, slots=True)

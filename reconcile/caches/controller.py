@@ -25,7 +25,9 @@ from reconcile.caches.decide import Observed, decide
 from reconcile.controllers import Keys, Tools, keys, unless_progress
 from reconcile.references import render_reference
 from reconcile.world import MODEL_KINDS, templates_of, word
-from rules.resolve import Resolved, lookup, resolve_runtime_config
+from rules.references import Resolved, lookup
+from rules.runtime_config import resolve_runtime_config
+from rules.world import Index
 
 
 class CacheController:
@@ -88,7 +90,7 @@ class CacheController:
             now=tools.now(),
             origin=self._words(cache, origin),
             sources=sources,
-            artifacts={uri: tools.world.artifacts_by_source(namespace, uri) for uri in sorted(uris)},
+            artifacts={uri: tools.world.find(Index.ARTIFACTS_BY_SOURCE, namespace, uri) for uri in sorted(uris)},
             resolved=render_reference(origin),
             typed_s3=bool(view.mapping(config.spec, "artifact", "s3")),
         )

@@ -16,7 +16,7 @@ from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
 from reconcile.objects import managed_labels, owner_reference, without_nulls
-from rules.resolve import merge_env
+from rules.environment import merge_env
 from rules.world import by_age
 
 

@@ -20,7 +20,8 @@ from kube.engine import Watch, keys_of_both
 from reconcile.controllers import Tools, keys, node_labels, watch_nodes
 from reconcile.models.decide import Observed, decide
 from reconcile.world import MODEL_KINDS
-from rules.resolve import Reference, lookup, resolve_runtime_config
+from rules.references import Reference, lookup
+from rules.runtime_config import resolve_runtime_config
 from rules.validate import judge_stored
 
 _NAMES = {

@@ -16,7 +16,8 @@ from reconcile.decision import Decision, leave_alone
 from reconcile.objects import without_nulls
 from reconcile.profiles.decide import Hardware, availability
 from reconcile.references import render_config_reference, render_reference
-from rules.resolve import MergedRuntimeConfig, Missing, Reference, Resolved
+from rules.references import Missing, Reference, Resolved
+from rules.runtime_config import MergedRuntimeConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from reconcile.service.loading import (
 from reconcile.service.manifests import Staging, render_stage_job
 from reconcile.settings import ReconcileSettings
 from rules.rank import round_up
-from rules.resolve import ArtifactState, Unreadable
+from rules.references import ArtifactState, Unreadable
 
 NOT_FOUND = Reason.ADAPTER_ARTIFACT_NOT_FOUND
 RANK_EXCEEDS = Reason.ADAPTER_RANK_EXCEEDS_CEILING

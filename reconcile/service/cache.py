@@ -25,16 +25,8 @@ from reconcile.service.manifests import (
     render_overlay,
 )
 from reconcile.service.observed import Observed
-from rules.resolve import (
-    NO_TEMPLATE,
-    Missing,
-    Pipeline,
-    Reference,
-    Resolved,
-    Unknown,
-    effective_profile,
-    without_template,
-)
+from rules.pipeline import NO_TEMPLATE, Pipeline, effective_profile, without_template
+from rules.references import Missing, Reference, Resolved, Unknown
 from rules.seen import ServiceSeen
 from rules.world import by_age
 

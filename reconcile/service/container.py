@@ -17,8 +17,7 @@ from api.quantity import parse_quantity
 from api.view import Json
 from reconcile.service.plan import Plan
 from rules.engine_args import ENGINE_ARGS, parse_engine_args
-from rules.environment import ADAPTER_ENV_PREFIX
-from rules.resolve import merge_env
+from rules.environment import ADAPTER_ENV_PREFIX, merge_env
 
 
 def environment(

@@ -53,6 +53,7 @@ from reconcile.world import (
 )
 from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_seen
+from rules.world import Index
 
 _CALM_INTERVAL = 30.0  # seconds between two looks at a server of which nothing new is expected
 _SETTLED = frozenset({"Loaded", "Failed", "Pending", "LoadRejected"})
@@ -156,12 +157,12 @@ class ServiceController:
     def _by_artifact(self, artifact: Json) -> Keys:
         """Services that declare the adapter, and services whose base it is."""
         own = word(artifact, view.name_of(artifact))
-        base = self._tools.world.services_by_base(view.namespace_of(artifact), view.name_of(artifact))
+        base = self._tools.world.find(Index.SERVICES_BY_BASE, view.namespace_of(artifact), view.name_of(artifact))
         return keys([*self._services("adapter", own), *base])
 
     def _by_claim(self, claim: Json) -> Keys:
         base = owner_name(claim, AIM_ARTIFACT)
-        return keys(self._tools.world.services_by_base(view.namespace_of(claim), base)) if base else []
+        return keys(self._tools.world.find(Index.SERVICES_BY_BASE, view.namespace_of(claim), base)) if base else []
 
     def _by_cache(self, cache: Json) -> Keys:
         """Services that use the cache, and those of its profile or template that may use it now."""

@@ -35,7 +35,10 @@ from reconcile.service.serving import (
     decide_plan,
 )
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
-from rules.resolve import MergedRuntimeConfig, Unreadable, merge_env, resolve_base, resolve_runtime_config
+from rules.base import resolve_base
+from rules.environment import merge_env
+from rules.references import Unreadable
+from rules.runtime_config import MergedRuntimeConfig, resolve_runtime_config
 
 __all__ = ["ADAPTER_CONFIG_REASONS", "OF_THE_SERVER", "Observed", "cache_origin", "decide"]
 

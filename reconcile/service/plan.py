@@ -13,7 +13,9 @@ import yaml
 from api import view
 from api.names import LABEL_METRIC, LABEL_MODEL, LABEL_PRECISION, LABEL_PROFILE, LABEL_TEMPLATE
 from api.view import Json
-from rules.resolve import Pipeline, Resolved, effective_profile, merge_env
+from rules.environment import merge_env
+from rules.pipeline import Pipeline, effective_profile
+from rules.references import Resolved
 
 PROFILES_FOLDER = "/workspace/aim-runtime/profiles/custom"
 

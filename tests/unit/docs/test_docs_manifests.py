@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from api.kinds import AIM_GROUP
 from api.view import JsonObject
 from cli.lint.files import read
-from cli.lint.judge import NOT_THERE, Collected, FilesWorld, judge
+from cli.lint.judge import NOT_THERE, Collected, judge
 from cli.lint.schema import check_shape
 from cli.program import cli
 from devcluster.content import cluster_profile, runtime_config
@@ -150,7 +150,7 @@ def test_examples_are_right(folder: Path) -> None:
     collected = Collected()
     for file in sorted(folder.glob("*.yaml")):
         collected.add(*read(str(file)), "default")
-    world = FilesWorld([manifest.obj for manifest in collected.manifests])
+    world = SnapshotWorld([manifest.obj for manifest in collected.manifests])
     allowed = {*NOT_THERE, "VersionDeprecated"} - {"AdapterArtifactNotFound", "ReferenceNotFound"}
     found = [finding for finding in judge(collected, world) if finding.reason not in allowed]
     assert not found

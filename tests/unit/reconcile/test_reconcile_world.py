@@ -9,6 +9,7 @@ import pytest
 from api import view
 from api.kinds import AIM_SERVICE
 from reconcile.world import CachedWorld, make_informers
+from rules.world import Index
 from rules.worlds import SnapshotWorld
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -31,25 +32,22 @@ SERVICES = [
 
 
 @pytest.mark.parametrize(
-    ("question", "name"),
+    ("index", "name"),
     [
-        ("services_by_profile", "by-profile"),
-        ("services_by_model", "by-model"),
-        ("services_by_runtime_config", "by-profile"),
-        ("services_by_artifact", "by-adapter"),
+        (Index.SERVICES_BY_PROFILE, "by-profile"),
+        (Index.SERVICES_BY_MODEL, "by-model"),
+        (Index.SERVICES_BY_RUNTIME_CONFIG, "by-profile"),
+        (Index.SERVICES_BY_ARTIFACT, "by-adapter"),
     ],
 )
-def test_who_uses_it(question: str, name: str) -> None:
+def test_who_uses_it(index: Index, name: str) -> None:
     informers = make_informers(cast("Any", None))
     for service in SERVICES:
         informers[AIM_SERVICE].store(service)
-    scopes = ["here", "elsewhere"] if question == "services_by_artifact" else ["here", "elsewhere", None]
+    scopes = ["here", "elsewhere"] if index is Index.SERVICES_BY_ARTIFACT else ["here", "elsewhere", None]
     for world in (SnapshotWorld(SERVICES), CachedWorld(informers)):
         found = [
-            {
-                (view.namespace_of(service), view.name_of(service))
-                for service in getattr(world, question)(scope, "wanted")
-            }
+            {(view.namespace_of(service), view.name_of(service)) for service in world.find(index, scope, "wanted")}
             for scope in scopes
         ]
         assert found == [{("here", name)}, set(), {("here", name), ("there", name)}][: len(scopes)]

@@ -14,7 +14,7 @@ from api import view
 from api.kinds import AIM_KINDS, AIM_SERVICE, Kind
 from rules.examples import kinds, manifest, merge, surroundings
 from rules.rank import decide_ceiling, round_up
-from rules.resolve import resolve_runtime_config
+from rules.runtime_config import resolve_runtime_config
 from rules.seen import Context, see_service
 from rules.validate import judge_stored, validate
 from rules.worlds import SnapshotWorld

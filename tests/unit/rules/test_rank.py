@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rules.rank import decide_ceiling, round_up, static_ceiling
-from rules.resolve import UNREADABLE, MergedRuntimeConfig
+from rules.references import UNREADABLE
+from rules.runtime_config import MergedRuntimeConfig
 
 ROUNDED = {1: 1, 2: 8, 8: 8, 9: 16, 16: 16, 33: 64, 257: 320, 321: 512, 512: 512, 513: None}
 

@@ -6,17 +6,11 @@ from typing import Any
 
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_PROFILE, AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE
+from rules.base import resolve_base
 from rules.examples import NAMESPACE, manifest, merge, surroundings
-from rules.resolve import (
-    Missing,
-    Resolved,
-    Unknown,
-    effective_profile,
-    resolve_base,
-    resolve_pipeline,
-    resolve_profile,
-    resolve_runtime_config,
-)
+from rules.pipeline import effective_profile, resolve_pipeline, resolve_profile
+from rules.references import Missing, Resolved, Unknown
+from rules.runtime_config import resolve_runtime_config
 from rules.world import address
 from rules.worlds import OverlayWorld, SnapshotWorld
 

@@ -50,8 +50,9 @@ from reconcile.service.decide import decide
 from reconcile.world import _INDEXES, OURS, make_informers
 from rules.environment import PREDICTOR_ENV
 from rules.examples import NAMESPACE, judge_example, manifest, scene
+from rules.references import Missing, lookup
 from rules.registry import Example, Rule, all_rules
-from rules.resolve import Missing, lookup, resolve_runtime_config
+from rules.runtime_config import resolve_runtime_config
 from rules.seen import see_service
 from rules.validate import judge_stored, validate
 from rules.world import KIND_BY_NAME

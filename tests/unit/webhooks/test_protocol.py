@@ -13,7 +13,7 @@ from api.kinds import AIM_ARTIFACT, AIM_SERVICE, Kind
 from api.view import Json
 from rules import registry
 from rules.examples import manifest, merge, surroundings
-from rules.resolve import Ref
+from rules.references import Ref
 from rules.verdict import Finding
 from webhooks.routes import Admission, AdmissionSettings, create_app
 

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 from cli.lint.assume import AssumptionError, assumed_objects, parse_assumption
 from cli.lint.document import parse
 from cli.lint.explain import all_reasons, explain
-from cli.lint.judge import Collected, FilesWorld, Finding, judge
+from cli.lint.judge import Collected, Finding, judge
 from cli.lint.reasons import REASONS
 from cli.program import cli
+from rules.worlds import SnapshotWorld
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILE = """
@@ -55,7 +56,7 @@ def lint(*texts: str, namespace: str = "default", assume: tuple[str, ...] = ()) 
     collected.add("f.yaml", *parse("---".join(texts)), namespace)
     given = [manifest.obj for manifest in collected.manifests]
     given += assumed_objects([parse_assumption(word) for word in assume], given)
-    return judge(collected, FilesWorld(given))
+    return judge(collected, SnapshotWorld(given))
 
 
 def reasons(found: list[Finding], level: str = "error") -> list[str]:

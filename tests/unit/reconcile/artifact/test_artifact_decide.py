@@ -24,7 +24,7 @@ from reconcile.jobs import JobState
 from reconcile.objects import merge_patch
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest
-from rules.resolve import MergedRuntimeConfig
+from rules.runtime_config import MergedRuntimeConfig
 from tests.unit.reconcile.golden import check_golden
 from tests.unit.reconcile.model.life import START
 

@@ -42,9 +42,10 @@ from reconcile.service import decide as service
 from reconcile.service.live import live_wiring
 from reconcile.settings import ReconcileSettings
 from rules.examples import NAMESPACE
-from rules.resolve import resolve_runtime_config
+from rules.runtime_config import resolve_runtime_config
 from rules.seen import see_service
 from rules.validate import judge_stored
+from rules.world import Index
 from tests.unit.reconcile.model.machinery import Machinery
 from tests.unit.reconcile.model.store import Store
 
@@ -192,7 +193,7 @@ class Cluster:
         )
         world = self.store.world()
         found = {
-            uri: world.artifacts_by_source(NAMESPACE, uri)
+            uri: world.find(Index.ARTIFACTS_BY_SOURCE, NAMESPACE, uri)
             for source in sources or ()
             if (uri := view.text(source, "sourceUri"))
         }

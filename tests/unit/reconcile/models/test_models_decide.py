@@ -10,7 +10,8 @@ from api.kinds import AIM_MODEL, AIM_SERVICE_TEMPLATE
 from api.models import MODELS
 from reconcile.models.decide import Observed, decide
 from rules.examples import manifest
-from rules.resolve import MergedRuntimeConfig, Missing, Resolved, Unknown
+from rules.references import Missing, Resolved, Unknown
+from rules.runtime_config import MergedRuntimeConfig
 from tests.unit.reconcile.model.life import START
 
 NONE = MergedRuntimeConfig("default", None, None)

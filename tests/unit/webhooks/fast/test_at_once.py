@@ -10,8 +10,8 @@ import pytest
 from api.kinds import AIM_ARTIFACT
 from api.view import Json
 from rules.examples import manifest, scene, surroundings
+from rules.references import Ref
 from rules.registry import Rule, all_rules
-from rules.resolve import Ref
 from rules.world import KIND_BY_NAME
 from tests.unit.webhooks.reviews import UID, post, review
 from webhooks.fast.direct import EXTENSION, AnswersAtOnce
