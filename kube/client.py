@@ -186,9 +186,10 @@ class Client:
             parsed = orjson.loads(body)
             metadata = parsed.get("metadata") or {}
             items: list[JsonObject] = parsed.get("items") or []
+            name = kind.kind or str(parsed.get("kind") or "").removesuffix("List")
             for item in items:  # built-in kinds leave both out inside a list
                 item.setdefault("apiVersion", kind.api_version)
-                item.setdefault("kind", kind.kind)
+                item.setdefault("kind", name)
             token = metadata.get("continue") or ""
             yield Page(items, str(metadata.get("resourceVersion") or ""), bool(token))
             if not token:

@@ -166,8 +166,8 @@ def _payload(call: Call) -> CheckedBody | None:
     return CheckedBody(call.body, check, content_type=call.content_type) if call.body else None
 
 
-class _Sockets:
-    """The sockets of the pools.
+class Sockets:
+    """The sockets of a connection pool: pass `make` as `socket_factory`, and `close` after the pool is closed.
 
     A request that is cancelled while its connection is being made leaves a connection that no pool knows: it shuts down
     politely, for up to 30 s where the server does not answer, and outlives the pool.
@@ -204,7 +204,7 @@ class _Sessions:
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
-        self._sockets = _Sockets()
+        self._sockets = Sockets()
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
