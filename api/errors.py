@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+from api.reasons import Reason
 from api.record import record
 
 
@@ -51,7 +52,7 @@ class FieldError:
     """
 
     path: str
-    reason: str
+    reason: Reason
     cause: Cause
     detail: str
     value: object = None
@@ -73,7 +74,7 @@ class FieldWarning:
     """Something the user should know about an object that is accepted; most important first by `weight`."""
 
     path: str
-    reason: str
+    reason: Reason
     detail: str
     weight: int = 50  # 0 first, 100 last
 

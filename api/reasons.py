@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NewType
 
 Surface = Literal["rule", "condition", "adapter", "event", "lint", "job", "why"]
 """Where a reason is seen.
@@ -304,6 +304,10 @@ class Reason(StrEnum):
     YAML_TOO_LARGE = "YamlTooLarge"
 
     __hash__ = str.__hash__  # as equality says; Enum's own hash is a call for every look-up
+
+
+Foreign = NewType("Foreign", str)
+"""A reason that is not one of these: a word of Kubernetes or KServe, or one that was read from a status or a Job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1499,6 +1503,11 @@ def find(word: str) -> Reason | None:
         return Reason(word)
     except ValueError:
         return None
+
+
+def spoken(word: str) -> Reason | Foreign:
+    """Return a word as the reason that it is, or else as one of others."""
+    return find(word) or Foreign(word)
 
 
 def explain(word: str) -> Explanation | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from api import view
 from api.kinds import AIM_ARTIFACT
 from api.quantity import parse_quantity
+from api.reasons import Reason
 from api.record import record
 from api.view import Json
 from console.words import LONGEST_NAME, harmless, parse_time
@@ -313,7 +314,7 @@ def _adapter(service: Json, world: World, name: str, entry: Json, *, leaving: bo
 
 
 _TOLD = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady")
-_ECHO = "Gated"  # says only that an earlier condition is not True
+_ECHO = Reason.GATED  # says only that an earlier condition is not True
 
 
 def _notes(service: Json) -> tuple[Note, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from api.reasons import Reason
 from disk.failures import DiskFailure
 
 BY_SIZE_ONLY = "size"  # of StoredFile.verified: the source gave nothing more to hold the bytes against
@@ -60,7 +61,7 @@ class Mismatch(DiskFailure):
     """The bytes are not the announced ones; `sha256` tells what they are."""
 
     def __init__(self, detail: str, *, sha256: str, is_proof: bool) -> None:
-        super().__init__("ChecksumMismatch", detail)
+        super().__init__(Reason.CHECKSUM_MISMATCH, detail)
         self.sha256 = sha256
         self.is_proof = is_proof
 
@@ -135,7 +136,9 @@ class Checker:
         if announced is None or (announced.kind == "sha256" and not announced.part_sizes):
             return
         if announced.kind not in DIGEST_BYTES:
-            raise DiskFailure("SourceResponseInvalid", f"the source announces an unknown checksum {announced.kind!r}")
+            raise DiskFailure(
+                Reason.SOURCE_RESPONSE_INVALID, f"the source announces an unknown checksum {announced.kind!r}"
+            )
         sizes = announced.part_sizes
         self._second = _OfParts(announced.kind, sizes) if sizes else _new_hash(announced.kind, size)
 

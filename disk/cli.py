@@ -19,6 +19,7 @@ import typer
 from pydantic import ValidationError
 
 from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
+from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error, redact
 from disk.fs import Fs
 from disk.layout import UnsafeNameError
@@ -149,14 +150,14 @@ def execute(
     except DiskFailure as failure:
         result = failure.to_result(key)
     except UnsafeNameError as error:
-        result = DiskFailure("SpecificationInvalid", str(error)).to_result(key)
+        result = DiskFailure(Reason.SPECIFICATION_INVALID, str(error)).to_result(key)
     except OSError as error:
         result = from_os_error(error).to_result(key)
     except MemoryError:
-        result = DiskFailure("InternalError", "out of memory").to_result(key)
+        result = DiskFailure(Reason.INTERNAL_ERROR, "out of memory").to_result(key)
     except Exception as error:  # the last net: people get a result, not a traceback
         where = _where(error)
-        result = DiskFailure("InternalError", f"{type(error).__name__} in {where}").to_result(key)
+        result = DiskFailure(Reason.INTERNAL_ERROR, f"{type(error).__name__} in {where}").to_result(key)
     report(result, termination_log)
     return result
 
@@ -191,7 +192,7 @@ def _report_when_stopped(key: str, termination_log: str) -> None:
     """On SIGTERM say so and end at once: whatever is half-done can be taken up by the next Job."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        report(DiskFailure("Interrupted", f"signal {number}").to_result(key), termination_log)
+        report(DiskFailure(Reason.INTERRUPTED, f"signal {number}").to_result(key), termination_log)
         os._exit(1)
 
     try:
@@ -206,7 +207,7 @@ def _invalid(error: ValidationError) -> DiskFailure:
         f"--{'-'.join(str(part) for part in one['loc']).replace('_', '-')}: {one['msg']}" for one in error.errors()
     ]
     more = f" and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
-    return DiskFailure("SpecificationInvalid", "; ".join(found[:_SHOWN_ERRORS]) + more)
+    return DiskFailure(Reason.SPECIFICATION_INVALID, "; ".join(found[:_SHOWN_ERRORS]) + more)
 
 
 def _where(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from api.names import short_hash
+from api.reasons import Reason
 from disk.checksums import BY_SIZE_ONLY, Checker, Mismatch, StoredFile
 from disk.failures import DiskFailure
 from disk.fs import Fs, file_size
@@ -253,7 +254,9 @@ class _Transfer:
                 with read_ahead(opened.pieces) as pieces:
                     self._take(pieces, self._checker)
         if self._offset < file.size:
-            raise DiskFailure("SourceConnectionLost", f"{file.name} ended after {self._offset} of {file.size} bytes")
+            raise DiskFailure(
+                Reason.SOURCE_CONNECTION_LOST, f"{file.name} ended after {self._offset} of {file.size} bytes"
+            )
 
     def _take(self, pieces: Iterator[bytes], checker: Checker) -> None:
         """Hash and write what arrives. Raises: DiskFailure, OSError."""
@@ -261,7 +264,7 @@ class _Transfer:
         for piece in pieces:
             self._owner.check_stop()
             if self._offset + len(piece) > file.size:
-                raise DiskFailure("SourceChanged", f"{file.name} is longer than the {file.size} bytes announced")
+                raise DiskFailure(Reason.SOURCE_CHANGED, f"{file.name} is longer than the {file.size} bytes announced")
             checker.update(piece)
             self._owner.write(self._fd, piece, self._offset, self._part)
             self._offset += len(piece)
@@ -272,7 +275,13 @@ class _Stopped(Exception):  # noqa: N818 - a signal between threads
 
 
 PASSES_SOON = frozenset(
-    ("SourceServerError", "SourceRateLimited", "SourceTimeout", "SourceConnectionLost", "SourceDnsFailed")
+    (
+        Reason.SOURCE_SERVER_ERROR,
+        Reason.SOURCE_RATE_LIMITED,
+        Reason.SOURCE_TIMEOUT,
+        Reason.SOURCE_CONNECTION_LOST,
+        Reason.SOURCE_DNS_FAILED,
+    )
 )
 _T = TypeVar("_T")
 
@@ -295,9 +304,9 @@ def check_names(listing: Listing) -> None:
         try:
             check_remote_name(file.name)
         except UnsafeNameError as error:
-            raise DiskFailure("SourceNameRefused", f"{file.name[:200]!r}: {error}") from error
+            raise DiskFailure(Reason.SOURCE_NAME_REFUSED, f"{file.name[:200]!r}: {error}") from error
     if (pair := find_collision(file.name for file in listing.files)) is not None:
-        raise DiskFailure("SourceNameRefused", f"{pair[0]!r} and {pair[1]!r} collide on some file systems")
+        raise DiskFailure(Reason.SOURCE_NAME_REFUSED, f"{pair[0]!r} and {pair[1]!r} collide on some file systems")
 
 
 def check_space(folder: Path, wanted: int) -> None:
@@ -305,7 +314,7 @@ def check_space(folder: Path, wanted: int) -> None:
     info = os.statvfs(folder)
     free = info.f_bavail * info.f_frsize
     if info.f_blocks > 0 and free < wanted + _RESERVE_BYTES:
-        raise DiskFailure("DiskFull", f"{wanted + _RESERVE_BYTES} bytes are needed and {free} are free")
+        raise DiskFailure(Reason.DISK_FULL, f"{wanted + _RESERVE_BYTES} bytes are needed and {free} are free")
 
 
 def _feed(path: Path, checker: Checker) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 
 from api.jobs import JobResult
+from api.reasons import Reason
 from disk.reasons import ADVICE, RETRIABLE
 
 
@@ -25,7 +26,7 @@ class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not
     `retry_after` in seconds, when the other side said how long to wait.
     """
 
-    def __init__(self, reason: str, detail: str, *, retry_after: int | None = None) -> None:
+    def __init__(self, reason: Reason, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = redact(detail)
@@ -55,22 +56,22 @@ class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not
 
 
 _DISK_REASONS = {
-    errno.ENOSPC: "DiskFull",
-    errno.EDQUOT: "DiskQuotaExceeded",
-    errno.EIO: "DiskIoError",
-    errno.ESTALE: "DiskStale",
-    errno.EROFS: "DiskReadOnly",
-    errno.EACCES: "DiskPermissionDenied",
-    errno.EPERM: "DiskPermissionDenied",
-    errno.ENOTCONN: "DiskIoError",
-    errno.ETIMEDOUT: "DiskIoError",
+    errno.ENOSPC: Reason.DISK_FULL,
+    errno.EDQUOT: Reason.DISK_QUOTA_EXCEEDED,
+    errno.EIO: Reason.DISK_IO_ERROR,
+    errno.ESTALE: Reason.DISK_STALE,
+    errno.EROFS: Reason.DISK_READ_ONLY,
+    errno.EACCES: Reason.DISK_PERMISSION_DENIED,
+    errno.EPERM: Reason.DISK_PERMISSION_DENIED,
+    errno.ENOTCONN: Reason.DISK_IO_ERROR,
+    errno.ETIMEDOUT: Reason.DISK_IO_ERROR,
 }
 
 
 def from_os_error(error: OSError) -> DiskFailure:
     """Tell the kinds of disk trouble apart."""
     number = error.errno if error.errno is not None else 0
-    reason = _DISK_REASONS.get(number, "DiskOperationFailed")
+    reason = _DISK_REASONS.get(number, Reason.DISK_OPERATION_FAILED)
     name = errno.errorcode.get(number, "unknown error")
     where = f" at {error.filename}" if error.filename else ""
     return DiskFailure(reason, f"the disk answered {name}{where}")
@@ -87,20 +88,20 @@ def from_network_error(error: BaseException, where: str) -> DiskFailure:
             return cause
     for cause in chain:
         if isinstance(cause, socket.gaierror):
-            return DiskFailure("SourceDnsFailed", f"the name of {where} could not be resolved")
+            return DiskFailure(Reason.SOURCE_DNS_FAILED, f"the name of {where} could not be resolved")
         if isinstance(cause, ssl.SSLCertVerificationError):
             why = getattr(cause, "verify_message", "") or "certificate not trusted"
-            return DiskFailure("SourceTlsFailed", f"the certificate of {where} was not accepted ({why})")
+            return DiskFailure(Reason.SOURCE_TLS_FAILED, f"the certificate of {where} was not accepted ({why})")
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
-            return DiskFailure("SourceTlsFailed", f"no TLS connection with {where}")
+            return DiskFailure(Reason.SOURCE_TLS_FAILED, f"no TLS connection with {where}")
     names = {type(cause).__name__ for cause in chain}
     if any(isinstance(cause, TimeoutError) for cause in chain) or any("Timeout" in name for name in names):
-        return DiskFailure("SourceTimeout", f"{where} did not answer in time")
+        return DiskFailure(Reason.SOURCE_TIMEOUT, f"{where} did not answer in time")
     if any("NameResolution" in name for name in names):
-        return DiskFailure("SourceDnsFailed", f"the name of {where} could not be resolved")
+        return DiskFailure(Reason.SOURCE_DNS_FAILED, f"the name of {where} could not be resolved")
     if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
-        return DiskFailure("SourceConnectionLost", f"{where} refused the connection")
-    return DiskFailure("SourceConnectionLost", f"the connection to {where} was cut")
+        return DiskFailure(Reason.SOURCE_CONNECTION_LOST, f"{where} refused the connection")
+    return DiskFailure(Reason.SOURCE_CONNECTION_LOST, f"the connection to {where} was cut")
 
 
 _SECRET = re.compile(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.jobs import FetchSpec, JobResult
+from api.reasons import Reason
 from api.source_uri import source_model_id
 from disk.checksums import content_digest
 from disk.download import Downloader, Pacing, check_names, with_retries
@@ -54,7 +55,7 @@ class Fetcher:
         try:
             return "/".join(check_component(part) for part in name.split("/"))
         except UnsafeNameError as error:
-            raise DiskFailure("SpecificationInvalid", f"the model id cannot be a directory: {error}") from error
+            raise DiskFailure(Reason.SPECIFICATION_INVALID, f"the model id cannot be a directory: {error}") from error
 
 
 def fetch(fetcher: Fetcher) -> JobResult:
@@ -62,7 +63,9 @@ def fetch(fetcher: Fetcher) -> JobResult:
     spec = fetcher.spec
     if spec.measure:
         listing = _list_wanted(fetcher, fetcher.open_source())
-        return _result("ModelMeasured", f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision)
+        return _result(
+            Reason.MODEL_MEASURED, f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision
+        )
     if (done := _find_fetched(fetcher)) is not None and not _leftovers(fetcher):
         return _fetched(done, "it is there already")
     fs = fetcher.fs
@@ -88,7 +91,7 @@ def _list_wanted(fetcher: Fetcher, source: Source) -> Listing:
     spec = fetcher.spec
     listing = select_model_files(with_retries(source.list_files, fetcher.pacing), spec.include, spec.exclude)
     if not listing.files:
-        raise DiskFailure("SourcePrefixEmpty", f"downloadFilter leaves no file of {spec.source_uri}")
+        raise DiskFailure(Reason.SOURCE_PREFIX_EMPTY, f"downloadFilter leaves no file of {spec.source_uri}")
     check_names(listing)
     return listing
 
@@ -146,7 +149,7 @@ def _clean(fetcher: Fetcher) -> None:
 
 
 def _fetched(done: Fetched, message: str) -> JobResult:
-    result = _result("ModelFetched", message, done.size_bytes, revision=done.revision)
+    result = _result(Reason.MODEL_FETCHED, message, done.size_bytes, revision=done.revision)
     return result.model_copy(update={"digest": done.digest, "warnings": unverified(done.verified)})
 
 

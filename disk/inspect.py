@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from api.reasons import Reason
 from disk.failures import DiskFailure
 from disk.fs import is_directory, list_names
 from disk.layout import ASIDE, STAGING, UNLOAD, Layout, UnsafeNameError
@@ -77,7 +78,7 @@ def inspect_disk(root: Path, *, now: float | None = None) -> Report:
     """Look at a disk. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
     layout = Layout(root)
     if load(DiskMarker, layout.marker) is None:
-        raise DiskFailure("DiskNotOurs", f"{root} has no marker {layout.marker.name}")
+        raise DiskFailure(Reason.DISK_NOT_OURS, f"{root} has no marker {layout.marker.name}")
     current = time.time() if now is None else now
     adapters: list[AdapterRow] = []
     used: dict[str, int] = {}

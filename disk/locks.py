@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from api.reasons import Reason
 from disk.failures import DiskFailure
 from disk.fs import Fs
 
@@ -52,7 +53,7 @@ def _wait(fs: Fs, path: Path, wait_seconds: float, sign_of_life: Callable[[], ob
     while (fd := try_lock(fs, path)) is None:
         now = time.monotonic()
         if now - began >= wait_seconds:
-            raise DiskFailure("DiskBusy", f"another Job has held {path.name} for {wait_seconds:.0f} seconds")
+            raise DiskFailure(Reason.DISK_BUSY, f"another Job has held {path.name} for {wait_seconds:.0f} seconds")
         if sign_of_life is not None and now - looked >= _LOOK_SECONDS:
             looked = now
             if (seen := sign_of_life()) != sign:

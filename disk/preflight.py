@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from api.names import RANK_CEILINGS
+from api.reasons import Reason
 
 CONFIG = "adapter_config.json"
 SAFETENSORS = "adapter_model.safetensors"
@@ -51,7 +52,7 @@ _LARGEST_RANK = 2**31
 class Finding:
     """One thing that is wrong or worth telling. `reason` is one of `disk.reasons`."""
 
-    reason: str
+    reason: Reason
     detail: str
 
 
@@ -131,13 +132,15 @@ def check_listing(names: Collection[str]) -> Finding | None:
         nested = sorted({name.rsplit("/", 1)[0] for name in names if name.endswith(f"/{CONFIG}")})
         if nested:
             shown = ", ".join(nested[:5]) + (", …" if len(nested) > 5 else "")
-            return Finding("AdapterLayoutNested", f"{CONFIG} is not at the top but in: {shown}")
-        return Finding("AdapterConfigMissing", f"there is no {CONFIG} (files: {_some(names)})")
+            return Finding(Reason.ADAPTER_LAYOUT_NESTED, f"{CONFIG} is not at the top but in: {shown}")
+        return Finding(Reason.ADAPTER_CONFIG_MISSING, f"there is no {CONFIG} (files: {_some(names)})")
     if not any(name in names for name in WEIGHTS):
         shards = sorted(name for name in names if _SHARD.fullmatch(name))
         if shards:
-            return Finding("AdapterSharded", f"the weights are in several files: {_some(shards)}")
-        return Finding("AdapterWeightsMissing", f"neither {SAFETENSORS} nor {PICKLE} is there (files: {_some(names)})")
+            return Finding(Reason.ADAPTER_SHARDED, f"the weights are in several files: {_some(shards)}")
+        return Finding(
+            Reason.ADAPTER_WEIGHTS_MISSING, f"neither {SAFETENSORS} nor {PICKLE} is there (files: {_some(names)})"
+        )
     return None
 
 
@@ -161,60 +164,62 @@ def check_config(raw: bytes, limits: Limits) -> Verdict:
 
 def _parse_config(raw: bytes) -> dict[str, Any] | Finding:
     if is_lfs_pointer(raw):
-        return Finding("AdapterIsLfsPointer", f"{CONFIG} is a git-LFS pointer")
+        return Finding(Reason.ADAPTER_IS_LFS_POINTER, f"{CONFIG} is a git-LFS pointer")
     if len(raw) > LARGEST_CONFIG:
-        return Finding("AdapterConfigUnreadable", f"{CONFIG} is larger than {LARGEST_CONFIG} bytes")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is larger than {LARGEST_CONFIG} bytes")
     try:
         config = json.loads(raw.decode("utf-8"))  # the reader that the server uses; orjson would refuse NaN
     except UnicodeDecodeError:
-        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not UTF-8 text")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not UTF-8 text")
     except json.JSONDecodeError as error:
-        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not JSON: {error.msg} at line {error.lineno}")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not JSON: {error.msg} at line {error.lineno}")
     except (ValueError, RecursionError):
-        return Finding("AdapterConfigUnreadable", f"{CONFIG} is not JSON that can be read")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not JSON that can be read")
     if not isinstance(config, dict):
-        return Finding("AdapterConfigUnreadable", f"{CONFIG} holds no JSON object")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} holds no JSON object")
     return config
 
 
 def _judge_config(config: dict[str, Any], limits: Limits, facts: _Facts) -> Finding | None:
     kind = config.get("peft_type")
     if kind != "LORA":
-        return Finding("AdapterTypeUnsupported", f"peft_type is {_shown(kind)}, only LORA can be served")
+        return Finding(Reason.ADAPTER_TYPE_UNSUPPORTED, f"peft_type is {_shown(kind)}, only LORA can be served")
     if config.get("use_dora"):
-        return Finding("AdapterUsesDora", f"use_dora is {_shown(config['use_dora'])}")
+        return Finding(Reason.ADAPTER_USES_DORA, f"use_dora is {_shown(config['use_dora'])}")
     if config.get("modules_to_save"):
-        return Finding("AdapterSavesModules", f"modules_to_save is {_shown(config['modules_to_save'])}")
+        return Finding(Reason.ADAPTER_SAVES_MODULES, f"modules_to_save is {_shown(config['modules_to_save'])}")
     if (finding := _judge_targets(config.get("target_modules"))) is not None:
         return finding
     if (finding := _judge_rank(config, limits, facts) or _judge_alpha(config, facts)) is not None:
         return finding
     if config.get("bias") not in (None, "none"):
-        facts.warnings.append(Finding("AdapterUsesBias", f"bias is {_shown(config['bias'])}: vLLM refuses it"))
+        facts.warnings.append(Finding(Reason.ADAPTER_USES_BIAS, f"bias is {_shown(config['bias'])}: vLLM refuses it"))
     if config.get("lora_bias"):
-        facts.warnings.append(Finding("AdapterUsesBias", "lora_bias is true: engines ignore or refuse it"))
+        facts.warnings.append(Finding(Reason.ADAPTER_USES_BIAS, "lora_bias is true: engines ignore or refuse it"))
     return _judge_base(config.get("base_model_name_or_path"), limits, facts)
 
 
 def _judge_targets(targets: object) -> Finding | None:
     if not targets:
-        return Finding("AdapterTargetsNothing", f"target_modules is {_shown(targets)}")
+        return Finding(Reason.ADAPTER_TARGETS_NOTHING, f"target_modules is {_shown(targets)}")
     if isinstance(targets, str):
         return None
     if not isinstance(targets, list) or not all(isinstance(target, str) and target for target in targets):
-        return Finding("AdapterConfigUnreadable", f"target_modules is {_shown(targets)}, not a list of names")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"target_modules is {_shown(targets)}, not a list of names")
     return None
 
 
 def _judge_rank(config: dict[str, Any], limits: Limits, facts: _Facts) -> Finding | None:
     if config.get("r") is None:
-        return Finding("AdapterRankMissing", f'{CONFIG} has no "r"')
+        return Finding(Reason.ADAPTER_RANK_MISSING, f'{CONFIG} has no "r"')
     pattern = config.get("rank_pattern") or {}
     if not isinstance(pattern, dict):
-        return Finding("AdapterConfigUnreadable", f"rank_pattern is {_shown(pattern)}, not an object")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"rank_pattern is {_shown(pattern)}, not an object")
     for name, value in (("r", config["r"]), *pattern.items()):
         if type(value) is not int or not 0 < value < _LARGEST_RANK:
-            return Finding("AdapterConfigUnreadable", f"the rank {_shown(name)} is {_shown(value)}, not an integer ≥ 1")
+            return Finding(
+                Reason.ADAPTER_CONFIG_UNREADABLE, f"the rank {_shown(name)} is {_shown(value)}, not an integer ≥ 1"
+            )
     facts.rank = max(config["r"], *pattern.values()) if pattern else config["r"]
     return judge_rank(facts.rank, limits, facts.warnings)
 
@@ -223,12 +228,14 @@ def _judge_alpha(config: dict[str, Any], facts: _Facts) -> Finding | None:
     """The scale is alpha by rank: engines divide by what stands there."""
     alpha, pattern = config.get("lora_alpha"), config.get("alpha_pattern") or {}
     if not isinstance(pattern, dict):
-        return Finding("AdapterConfigUnreadable", f"alpha_pattern is {_shown(pattern)}, not an object")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"alpha_pattern is {_shown(pattern)}, not an object")
     for name, value in (("lora_alpha", 1 if alpha is None else alpha), *pattern.items()):
         if type(value) not in (int, float) or not math.isfinite(value):
-            return Finding("AdapterConfigUnreadable", f"the scale {_shown(name)} is {_shown(value)}, not a number")
+            return Finding(
+                Reason.ADAPTER_CONFIG_UNREADABLE, f"the scale {_shown(name)} is {_shown(value)}, not a number"
+            )
     if alpha is None:
-        facts.warnings.append(Finding("AdapterAlphaMissing", f'{CONFIG} has no "lora_alpha": vLLM refuses it'))
+        facts.warnings.append(Finding(Reason.ADAPTER_ALPHA_MISSING, f'{CONFIG} has no "lora_alpha": vLLM refuses it'))
     return None
 
 
@@ -237,14 +244,14 @@ def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None)
     if rank > limits.max_rank:
         possible = "" if rank <= RANK_CEILINGS[-1] else f"; no server goes above {RANK_CEILINGS[-1]}"
         return Finding(
-            "AdapterRankExceedsCeiling",
+            Reason.ADAPTER_RANK_EXCEEDS_CEILING,
             f"the real rank {rank} is above the ceiling {limits.max_rank} (declared rank {limits.declared_rank})"
             f"{possible}",
         )
     if rank > limits.declared_rank and warnings is not None:
         warnings.append(
             Finding(
-                "AdapterRankAboveDeclared",
+                Reason.ADAPTER_RANK_ABOVE_DECLARED,
                 f"the real rank is {rank}, declared is {limits.declared_rank}; set spec.rank: {rank}",
             )
         )
@@ -260,7 +267,7 @@ def _judge_base(name: object, limits: Limits, facts: _Facts) -> Finding | None:
     if named == base or (is_path and named.replace("\\", "/").rsplit("/", 1)[-1] == base.rsplit("/", 1)[-1]):
         return None
     finding = Finding(
-        "AdapterBaseMismatch",
+        Reason.ADAPTER_BASE_MISMATCH,
         f"it was trained on {_shown(name)}, the service's base is {_shown(limits.base_model_id)}",
     )
     if limits.strict_base:
@@ -299,7 +306,7 @@ def _judge_weights(
     weights: Weights, config: bytes, limits: Limits, base_modules: Collection[str] | None, facts: _Facts
 ) -> Finding | None:
     if is_lfs_pointer(weights.prefix):
-        return Finding("AdapterIsLfsPointer", f"{weights.name} is a git-LFS pointer of {weights.size} bytes")
+        return Finding(Reason.ADAPTER_IS_LFS_POINTER, f"{weights.name} is a git-LFS pointer of {weights.size} bytes")
     if weights.name == PICKLE:
         return _judge_pickle(weights, limits, facts)
     tensors = read_header(weights)
@@ -311,14 +318,18 @@ def _judge_weights(
 
 def _judge_pickle(weights: Weights, limits: Limits, facts: _Facts) -> Finding | None:
     if not limits.allow_pickle:
-        return Finding("AdapterPickleRefused", f"{weights.name} is an executable pickle")
+        return Finding(Reason.ADAPTER_PICKLE_REFUSED, f"{weights.name} is an executable pickle")
     if weights.prefix.startswith(b"PK\x03\x04"):
         if b"PK\x05\x06" not in weights.tail:
-            return Finding("AdapterWeightsTruncated", f"{weights.name} has no end record: it was cut at {weights.size}")
+            return Finding(
+                Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{weights.name} has no end record: it was cut at {weights.size}"
+            )
     elif not weights.prefix.startswith(b"\x80"):  # how every pickle of protocol 2 and later begins
-        return Finding("AdapterWeightsUnreadable", f"{weights.name} is no PyTorch file ({_guess(weights.prefix)})")
+        return Finding(
+            Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{weights.name} is no PyTorch file ({_guess(weights.prefix)})"
+        )
     facts.warnings.append(
-        Finding("AdapterIsPickle", f"{weights.name} is an executable pickle; {SAFETENSORS} is the safe form")
+        Finding(Reason.ADAPTER_IS_PICKLE, f"{weights.name} is an executable pickle; {SAFETENSORS} is the safe form")
     )
     return None
 
@@ -327,24 +338,26 @@ def read_header(weights: Weights) -> list[Tensor] | Finding:
     """Read a safetensors header and hold it against the file's size."""
     name, size = weights.name, weights.size
     if size < 9:
-        return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes")
+        return Finding(Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{name} has {size} bytes")
     if (length := header_length(weights.prefix)) is None:
-        return Finding("AdapterWeightsUnreadable", f"{name} is no safetensors file ({_guess(weights.prefix)})")
+        return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{name} is no safetensors file ({_guess(weights.prefix)})")
     if LARGEST_HEADER < length < size:
         return Finding(
-            "AdapterWeightsUnreadable", f"the header of {name} has {length} bytes, {LARGEST_HEADER} are read"
+            Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} has {length} bytes, {LARGEST_HEADER} are read"
         )
     if 8 + length > size or len(weights.header) < length:
-        return Finding("AdapterWeightsTruncated", f"{name} has {size} bytes, its header alone wants {8 + length}")
+        return Finding(
+            Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{name} has {size} bytes, its header alone wants {8 + length}"
+        )
     entries = _read_entries(memoryview(weights.header)[:length])
     if entries is None:
-        return Finding("AdapterWeightsUnreadable", f"the header of {name} is not the JSON of one")
+        return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} is not the JSON of one")
     tensors: list[Tensor] = []
     spans: list[tuple[int, int]] = []
     while entries:
         key, entry = entries.popitem()  # from the end, so that memory is given back as it goes
         if (span := _span_of(entry)) is None or entry.shape is None:
-            return Finding("AdapterWeightsUnreadable", f"the header of {name} describes {_shown(key)} wrongly")
+            return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} describes {_shown(key)} wrongly")
         tensors.append(Tensor(key, entry.shape))
         spans.append(span)
     tensors.reverse()
@@ -385,16 +398,17 @@ def _judge_spans(spans: Sequence[tuple[int, int]], length: int, weights: Weights
     position = 0
     for begin, end in spans:
         if begin != position:
-            return Finding("AdapterWeightsUnreadable", f"the data of {weights.name} has gaps or overlaps")
+            return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the data of {weights.name} has gaps or overlaps")
         position = end
     wanted = 8 + length + position
     if weights.size < wanted:
         return Finding(
-            "AdapterWeightsTruncated", f"{weights.name} has {weights.size} bytes, its header describes {wanted}"
+            Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{weights.name} has {weights.size} bytes, its header describes {wanted}"
         )
     if weights.size > wanted:
         return Finding(
-            "AdapterWeightsUnreadable", f"{weights.name} has {weights.size - wanted} bytes more than its header says"
+            Reason.ADAPTER_WEIGHTS_UNREADABLE,
+            f"{weights.name} has {weights.size - wanted} bytes more than its header says",
         )
     return None
 
@@ -408,29 +422,31 @@ def _configured_ranks(config: bytes) -> set[int]:
 
 def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limits, facts: _Facts) -> Finding | None:
     if not any(_LORA.search(tensor.name) for tensor in tensors):
-        return Finding("AdapterFitsNoModule", f"{SAFETENSORS} has no lora_A and lora_B tensors")
+        return Finding(Reason.ADAPTER_FITS_NO_MODULE, f"{SAFETENSORS} has no lora_A and lora_B tensors")
     if (finding := _judge_pairs(tensors)) is not None:
         return finding
     extra: list[str] = []
     for tensor in tensors:
         if "lora_magnitude_vector" in tensor.name:
-            return Finding("AdapterUsesDora", f"it has the DoRA tensor {_shown(tensor.name)}")
+            return Finding(Reason.ADAPTER_USES_DORA, f"it has the DoRA tensor {_shown(tensor.name)}")
         if _LORA.search(tensor.name) is None:
             extra.append(tensor.name)
     if extra:
         facts.warnings.append(
-            Finding("AdapterExtraTensors", f"{len(extra)} tensors are no LoRA matrices, such as {_shown(extra[0])}")
+            Finding(
+                Reason.ADAPTER_EXTRA_TENSORS, f"{len(extra)} tensors are no LoRA matrices, such as {_shown(extra[0])}"
+            )
         )
     found = {rank for tensor in tensors if (rank := tensor_rank(tensor)) is not None}
     if not found:
         return None
     if (odd := sorted(found - configured)) and configured:
         facts.warnings.append(
-            Finding("AdapterRankMismatch", f"tensors have rank {odd[-1]}, {CONFIG} says {max(configured)}")
+            Finding(Reason.ADAPTER_RANK_MISMATCH, f"tensors have rank {odd[-1]}, {CONFIG} says {max(configured)}")
         )
     if facts.rank is not None and max(found) > facts.rank:
         facts.rank = max(found)
-        facts.warnings = [one for one in facts.warnings if one.reason != "AdapterRankAboveDeclared"]
+        facts.warnings = [one for one in facts.warnings if one.reason != Reason.ADAPTER_RANK_ABOVE_DECLARED]
         return judge_rank(facts.rank, limits, facts.warnings)
     return None
 
@@ -443,16 +459,17 @@ def _judge_pairs(tensors: Sequence[Tensor]) -> Finding | None:
             continue
         if len(tensor.shape) < 2 or 0 in tensor.shape:
             return Finding(
-                "AdapterTensorsIncomplete", f"{_shown(tensor.name)} has the shape {list(tensor.shape)}: no matrix"
+                Reason.ADAPTER_TENSORS_INCOMPLETE,
+                f"{_shown(tensor.name)} has the shape {list(tensor.shape)}: no matrix",
             )
         if (half := alone.pop(tensor.name, None)) is None:
             at = match.start(1)
             alone[f"{tensor.name[:at]}{_OTHER[match[1]]}{tensor.name[at + 1 :]}"] = tensor
         elif (rank := tensor_rank(tensor)) is not None and rank != (other := tensor_rank(half)):
             detail = f"{_shown(tensor.name)} has rank {rank}, {_shown(half.name)} has {other}"
-            return Finding("AdapterTensorsIncomplete", detail)
+            return Finding(Reason.ADAPTER_TENSORS_INCOMPLETE, detail)
     for missing, tensor in alone.items():
-        return Finding("AdapterTensorsIncomplete", f"{_shown(tensor.name)} is there without {_shown(missing)}")
+        return Finding(Reason.ADAPTER_TENSORS_INCOMPLETE, f"{_shown(tensor.name)} is there without {_shown(missing)}")
     return None
 
 
@@ -475,9 +492,9 @@ def _judge_modules(tensors: Sequence[Tensor], base_modules: Collection[str] | No
         return None
     example = f"{_shown(unknown[0])} is not in the base, which has {_shown(sorted(base_modules)[0])}"
     if len(unknown) == len(ours):
-        return Finding("AdapterFitsNoModule", f"none of its {len(ours)} modules is in the base: {example}")
+        return Finding(Reason.ADAPTER_FITS_NO_MODULE, f"none of its {len(ours)} modules is in the base: {example}")
     facts.warnings.append(
-        Finding("AdapterFitsPartly", f"{len(unknown)} of its {len(ours)} modules are not in the base: {example}")
+        Finding(Reason.ADAPTER_FITS_PARTLY, f"{len(unknown)} of its {len(ours)} modules are not in the base: {example}")
     )
     return None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.jobs import JobResult, ReapSpec
+from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error
 from disk.fs import Fs, is_directory, list_names, unique
 from disk.layout import Layout, UnsafeNameError, check_component, scratch_name
@@ -80,10 +81,10 @@ def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
     """Sweep a disk once. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
     layout = Layout(Path(spec.disk))
     if not math.isfinite(spec.listed_at):
-        raise DiskFailure("SpecificationInvalid", f"--listed-at: {spec.listed_at} is no time")
+        raise DiskFailure(Reason.SPECIFICATION_INVALID, f"--listed-at: {spec.listed_at} is no time")
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
-        return JobResult(ok=True, reason="DiskReaped", message="the disk was never used", reclaimed_bytes=0)
+        return JobResult(ok=True, reason=Reason.DISK_REAPED, message="the disk was never used", reclaimed_bytes=0)
     if now is None:
         now = time.time() if spec.dry_run else server_now(fs, layout)  # a dry run writes nothing
     sweep = _Sweep(spec, fs, layout, now)
@@ -234,12 +235,12 @@ def tree_bytes(path: Path) -> int:
 def _result(sweep: _Sweep) -> JobResult:
     if sweep.failures:
         shown = "; ".join(sweep.failures[:_MOST_FAILURES_SHOWN])
-        failure = DiskFailure("DiskOperationFailed", f"{len(sweep.failures)} removals failed: {shown}")
+        failure = DiskFailure(Reason.DISK_OPERATION_FAILED, f"{len(sweep.failures)} removals failed: {shown}")
         return failure.to_result().model_copy(update={"removed": sweep.removed, "reclaimed_bytes": sweep.freed})
     verb = "would be removed" if sweep.spec.dry_run else "removed"
     return JobResult(
         ok=True,
-        reason="DiskReaped",
+        reason=Reason.DISK_REAPED,
         message=f"{len(sweep.removed)} {verb}, {sweep.freed} bytes",
         removed=sweep.removed,
         reclaimed_bytes=sweep.freed,

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.jobs import Note
+from api.reasons import Reason
 from disk.checksums import BY_SIZE_ONLY
 from disk.failures import DiskFailure
 from disk.fs import Fs, file_size, is_directory, list_names, read_record
@@ -134,7 +135,7 @@ def refuse_foreign(layout: Layout) -> None:
     """Raise DiskNotOurs when an unmarked disk holds anything."""
     found = [name for name in list_names(layout.root) if not name.startswith(".") and name not in _HARMLESS_NAMES]
     if found:
-        raise DiskFailure("DiskNotOurs", f"the disk has no marker {layout.marker.name} but holds {found[0]!r}")
+        raise DiskFailure(Reason.DISK_NOT_OURS, f"the disk has no marker {layout.marker.name} but holds {found[0]!r}")
 
 
 def unverified(verified: dict[str, str]) -> list[Note]:
@@ -144,7 +145,7 @@ def unverified(verified: dict[str, str]) -> list[Note]:
         return []
     shown = names[0] if len(names[0]) <= _LONGEST_SHOWN else f"{names[0][:_LONGEST_SHOWN]}…"
     text = f"the source gives no checksum that fits {len(names)} of {len(verified)} files, such as {shown!r}: "
-    return [Note(reason="SourceNotVerified", message=f"{text}only their sizes were verified")]
+    return [Note(reason=Reason.SOURCE_NOT_VERIFIED, message=f"{text}only their sizes were verified")]
 
 
 def is_complete(folder: Path, files: dict[str, int]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.jobs import JobResult, Note, StageSpec
+from api.reasons import Reason
 from disk.checksums import StoredFile
 from disk.download import Downloader, Pacing, check_names, with_retries
 from disk.failures import DiskFailure
@@ -64,7 +65,7 @@ def find_staged(spec: StageSpec) -> JobResult | None:
     limits = Limits(spec.max_rank, spec.declared_rank)
     if done.rank is not None and (finding := judge_rank(done.rank, limits)) is not None:
         raise as_failure(finding)
-    return _result(spec, done, "AlreadyStaged", "it was staged before")
+    return _result(spec, done, Reason.ALREADY_STAGED, "it was staged before")
 
 
 def stage(stager: Stager) -> JobResult:
@@ -88,7 +89,7 @@ def stage(stager: Stager) -> JobResult:
         except FileNotFoundError:
             continue  # a reaper took the content, or the service's subtree is gone: look at both again
     _demand_declared(layout, spec)
-    raise DiskFailure("DiskBusy", "the stored content vanished again and again while it was being linked")
+    raise DiskFailure(Reason.DISK_BUSY, "the stored content vanished again and again while it was being linked")
 
 
 def _find_held(stager: Stager) -> Done | None:
@@ -104,7 +105,7 @@ def _stage_held(stager: Stager, held: Done) -> JobResult:
     """Go on with a content that waits: no source is asked, it may have moved on. Raises: DiskFailure, OSError."""
     entry = find_content(stager.layout, held.digest)
     if entry is None:
-        raise DiskFailure("DiskBusy", "the content that waited was removed meanwhile")
+        raise DiskFailure(Reason.DISK_BUSY, "the content that waited was removed meanwhile")
     verdict = inspect_adapter(stager.layout.stored(entry.digest) / "files", stager.limits, _base_dir(stager.spec))
     if verdict.failure is not None:
         raise as_failure(verdict.failure)
@@ -122,7 +123,9 @@ def _is_declared(layout: Layout, spec: StageSpec) -> bool:
 
 def _demand_declared(layout: Layout, spec: StageSpec) -> None:
     if not _is_declared(layout, spec):
-        raise DiskFailure("AdapterNotDeclared", f"service {spec.service} does not declare {spec.path} on this disk")
+        raise DiskFailure(
+            Reason.ADAPTER_NOT_DECLARED, f"service {spec.service} does not declare {spec.path} on this disk"
+        )
 
 
 # -- getting the content --------------------------------------------------------------------------------------------
@@ -201,15 +204,15 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | Non
         with hold(fs, layout.service_lock(spec.service_uid), wait_seconds=_LOCK_SECONDS):
             _demand_declared(layout, spec)
             if _lies_there(layout, spec, entry):
-                reason, text = "AdapterStaged", "the same content was live already"
+                reason, text = Reason.ADAPTER_STAGED, "the same content was live already"
                 done = _as_old_as_before(layout, spec, done)
             elif _must_wait(stager):
                 old = _hold_back(fs, layout, spec, done)
-                reason, text = "AdapterHeldForUnload", "changed content waits until no server lists the old one"
+                reason, text = Reason.ADAPTER_HELD_FOR_UNLOAD, "changed content waits until no server lists the old one"
             else:
                 old = _swap_in(fs, layout, spec, ready, live)
-                reason, text = "AdapterStaged", f"{len(entry.files)} files, {entry.size_bytes} bytes"
-            if reason == "AdapterStaged":
+                reason, text = Reason.ADAPTER_STAGED, f"{len(entry.files)} files, {entry.size_bytes} bytes"
+            if reason == Reason.ADAPTER_STAGED:
                 _record(fs, layout, spec, done)
                 _recheck(fs, layout, spec, live)
     finally:
@@ -319,7 +322,7 @@ def _recheck(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> None:
     fs.rename(live, away)
     fs.unlink(layout.done(spec.service_uid, spec.path))
     fs.sync_directory(layout.subtree(spec.service_uid))
-    raise DiskFailure("AdapterNotDeclared", f"{spec.path} was removed from {spec.service} while it was staged")
+    raise DiskFailure(Reason.ADAPTER_NOT_DECLARED, f"{spec.path} was removed from {spec.service} while it was staged")
 
 
 def _result(spec: StageSpec, done: Done, reason: str, text: str) -> JobResult:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from api.jobs import JobResult, SyncSpec
+from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error
 from disk.fs import Fs, is_directory, list_names, unique
 from disk.layout import Layout, check_component, marker_name, scratch_name
@@ -57,7 +58,7 @@ class _Moved:
 def _superseded(spec: SyncSpec, known: Declared) -> JobResult:
     return JobResult(
         ok=True,
-        reason="SyncSuperseded",
+        reason=Reason.SYNC_SUPERSEDED,
         message=f"the disk follows generation {known.generation} already, this sync is of {spec.generation}",
         key=spec.sync_key,
     )
@@ -144,11 +145,13 @@ def _delete(fs: Fs, layout: Layout, moved: _Moved) -> int:
 def _result(spec: SyncSpec, moved: _Moved, freed: int) -> JobResult:
     if moved.failures:
         total = len(moved.names) + len(moved.failures)
-        failure = DiskFailure("SubtreeMoveFailed", f"{len(moved.failures)} of {total}: {moved.failures[0].detail}")
+        failure = DiskFailure(
+            Reason.SUBTREE_MOVE_FAILED, f"{len(moved.failures)} of {total}: {moved.failures[0].detail}"
+        )
         return failure.to_result(spec.sync_key).model_copy(update={"removed": moved.names})
     return JobResult(
         ok=True,
-        reason="SubtreeSynced",
+        reason=Reason.SUBTREE_SYNCED,
         message=f"{len(spec.declared)} declared, {len(moved.names)} moved away",
         key=spec.sync_key,
         removed=moved.names,

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from api import view
+from api.reasons import Foreign, Reason
 from api.view import Json
 from reconcile.objects import timestamp
 
@@ -21,7 +22,7 @@ class Condition:
 
     type: str
     status: Literal["True", "False", "Unknown"]
-    reason: str
+    reason: Reason | Foreign
     message: str = ""
 
     @property
@@ -56,7 +57,7 @@ def render_conditions(
             {
                 "type": new.type,
                 "status": new.status,
-                "reason": new.reason,
+                "reason": str(new.reason),
                 "message": new.message[:_MESSAGE_LIMIT],
                 "observedGeneration": generation,
                 "lastTransitionTime": kept or timestamp(now),

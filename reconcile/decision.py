@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from api import view
 from api.kinds import Kind
+from api.reasons import Foreign, Reason
 from api.view import Json
 
 
@@ -27,7 +28,7 @@ class EventNote:
     """An event on the object that the pass is about."""
 
     type: Literal["Normal", "Warning"]
-    reason: str
+    reason: Reason | Foreign
     message: str
 
 

@@ -13,6 +13,7 @@ from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
+from api.reasons import Reason
 from api.view import Json
 from reconcile.objects import managed_labels, owner_reference, parse_timestamp, whole_number
 from reconcile.settings import ReconcileSettings
@@ -120,20 +121,20 @@ def _blocked_by(pod: Json | None, container: Json) -> str:
         return f"{reason}: {view.text(waiting, 'message') or 'the container cannot start'}"
     for condition in view.items(pod, "status", "conditions"):
         if view.dig(condition, "type") == "PodScheduled" and view.dig(condition, "status") == "False":
-            reason = view.text(condition, "reason") or "Unschedulable"
+            reason = view.text(condition, "reason") or Reason.UNSCHEDULABLE
             return f"{reason}: {view.text(condition, 'message') or 'no node fits'}"
     return ""
 
 
 def _unspoken(condition: Any, ended: Json) -> JobResult:
     """Describe a failure of which the container itself said nothing: killed, evicted, past its deadline."""
-    reason = view.text(condition, "reason") or "JobFailed"
+    reason = view.text(condition, "reason") or Reason.JOB_FAILED
     words = {
-        "DeadlineExceeded": ("JobDeadlineExceeded", "the Job ran past its deadline"),
-        "PodFailurePolicy": ("JobFailed", "the pod failed"),
-        "BackoffLimitExceeded": ("JobFailed", "the container ended without a word"),
+        "DeadlineExceeded": (Reason.JOB_DEADLINE_EXCEEDED, "the Job ran past its deadline"),
+        "PodFailurePolicy": (Reason.JOB_FAILED, "the pod failed"),
+        "BackoffLimitExceeded": (Reason.JOB_FAILED, "the container ended without a word"),
     }
-    stable, sentence = words.get(reason, ("JobFailed", view.text(condition, "message") or "the Job failed"))
+    stable, sentence = words.get(reason, (Reason.JOB_FAILED, view.text(condition, "message") or "the Job failed"))
     if (code := view.dig(ended, "exitCode")) is not None:
         sentence += f", exit code {code}"
         if ended.get("reason") not in (None, "Error"):

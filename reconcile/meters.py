@@ -15,6 +15,7 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
+from api.reasons import Reason
 from api.view import Json
 from kube.informer import Informer
 from reconcile import metrics
@@ -27,9 +28,11 @@ OTHER = "Other"
 """Label value for all that is in no closed set."""
 
 _ROLES = frozenset({ROLE_FETCH, ROLE_REAPER, ROLE_STAGING, ROLE_SUBTREE_SYNC})
-_UNSPOKEN = frozenset({"JobFailed", "JobDeadlineExceeded", "Complete"})  # of Jobs that said nothing themselves
-_STAGED = "AdapterStaged"
-_HELD = "AdapterHeldForUnload"  # well, but nothing is served yet: the adapter waits for a second Job
+_UNSPOKEN = frozenset(
+    {Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED, "Complete"}
+)  # of Jobs that said nothing themselves
+_STAGED = Reason.ADAPTER_STAGED
+_HELD = Reason.ADAPTER_HELD_FOR_UNLOAD  # well, but nothing is served yet: the adapter waits for a second Job
 _MOST_WAITING = 10_000  # stage keys whose first Job is remembered; above it the oldest are forgotten
 
 
@@ -124,4 +127,4 @@ class JobMeter:
 def _reason(state: JobState) -> str:
     if state.result is not None:
         return state.result.reason
-    return "Complete" if state.phase == "succeeded" else "JobFailed"
+    return "Complete" if state.phase == "succeeded" else Reason.JOB_FAILED

@@ -9,18 +9,19 @@ from api import view
 from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT
 from api.names import ADAPTER_DIRECTORY_PATTERN
+from api.reasons import Reason
 from api.record import record
 from api.view import AdapterRef, Json
 from rules.rank import HIGHEST_RANK, ORIGIN_BUILT_IN, ORIGIN_SERVICE, SUPPORTED_RANKS, Ceiling, round_up
 from rules.resolve import ArtifactState, BaseResolution, Ref, Unreadable
 from rules.verdict import Finding
 
-REASON_NOT_AN_ADAPTER = "AdapterNotAnAdapter"
-REASON_PATH_INVALID = "AdapterPathInvalid"
-REASON_PATH_DUPLICATE = "AdapterPathDuplicate"
-REASON_INCOMPATIBLE = "AdapterIncompatible"
-REASON_WRONG_PARENT = "AdapterParentMismatch"
-REASON_RANK_ABOVE_CEILING = "AdapterRankAboveCeiling"
+REASON_NOT_AN_ADAPTER = Reason.ADAPTER_NOT_AN_ADAPTER
+REASON_PATH_INVALID = Reason.ADAPTER_PATH_INVALID
+REASON_PATH_DUPLICATE = Reason.ADAPTER_PATH_DUPLICATE
+REASON_INCOMPATIBLE = Reason.ADAPTER_INCOMPATIBLE
+REASON_WRONG_PARENT = Reason.ADAPTER_PARENT_MISMATCH
+REASON_RANK_ABOVE_CEILING = Reason.ADAPTER_RANK_ABOVE_CEILING
 
 _DIRECTORY = re.compile(ADAPTER_DIRECTORY_PATTERN)
 _NAMES_SHOWN = 3
@@ -103,7 +104,7 @@ def is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool
     )
 
 
-def _error(ref: AdapterRef, reason: str, detail: str, hint: str, cause: Cause = Cause.INVALID) -> FieldError:
+def _error(ref: AdapterRef, reason: Reason, detail: str, hint: str, cause: Cause = Cause.INVALID) -> FieldError:
     return FieldError(ref.path, reason, cause, detail, ref.name, hint)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_ARTIFACT
+from api.reasons import Reason
 from api.source_uri import source_model_id
 from rules import adapters as adapter_rules
 from rules.environment import ALLOWED_JOB_ENV_WORDS, env_names, job_env_allowed, job_env_allowed_beside_typed_s3
@@ -30,7 +31,7 @@ _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
 
 @rule(
     AIM_ARTIFACT,
-    reason="TypeUnknown",
+    reason=Reason.TYPE_UNKNOWN,
     fields="spec.type",
     refused=Example("spec: {type: adaptor}"),
     passes=Example("spec: {type: adapter}"),
@@ -39,12 +40,12 @@ def artifact_type_unknown(seen: Seen) -> Outputs:
     """An artifact is a model or an adapter (the schema speaks first)."""
     for finding in unknown_word("spec.type", view.dig(seen.spec, "type"), ("model", "adapter")):
         error = finding.error
-        yield Finding(FieldError(error.path, "TypeUnknown", error.cause, error.detail, error.value, error.hint))
+        yield Finding(FieldError(error.path, Reason.TYPE_UNKNOWN, error.cause, error.detail, error.value, error.hint))
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="SourceUnusable",
+    reason=Reason.SOURCE_UNUSABLE,
     fields="spec.sourceUri",
     refused=Example("spec: {sourceUri: 'hf://medical-lora'}"),
     passes=Example("spec: {sourceUri: 'hf://acme/medical-lora/v2@main'}"),
@@ -56,7 +57,7 @@ def source_unusable(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="FieldOnlyOnAdapters",
+    reason=Reason.FIELD_ONLY_ON_ADAPTERS,
     fields="spec.rank, spec.parentArtifact, spec.compatibleWith",
     refused=Example("spec: {type: model, rank: 16, compatibleWith: null}"),
     passes=Example("spec: {type: adapter, rank: 16}"),
@@ -70,7 +71,7 @@ def adapter_field_on_model(seen: Seen) -> Outputs:
         if value is not None and value != []:
             yield forbidden(
                 f"spec.{key}",
-                "FieldOnlyOnAdapters",
+                Reason.FIELD_ONLY_ON_ADAPTERS,
                 "only adapters have this field, and this artifact has type model",
                 "set spec.type: adapter, or remove the field",
             )
@@ -78,7 +79,7 @@ def adapter_field_on_model(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="AdapterDiskOnAdapter",
+    reason=Reason.ADAPTER_DISK_ON_ADAPTER,
     fields="spec.adapterDisk",
     refused=Example("spec: {type: adapter, adapterDisk: {size: 50Gi}}"),
     passes=Example("spec: {type: model, adapterDisk: {size: 50Gi}, compatibleWith: null}"),
@@ -88,7 +89,7 @@ def adapter_disk_on_adapter(seen: Seen) -> Outputs:
     if view.is_adapter(seen.new) and view.dig(seen.spec, "adapterDisk") is not None:
         yield forbidden(
             "spec.adapterDisk",
-            "AdapterDiskOnAdapter",
+            Reason.ADAPTER_DISK_ON_ADAPTER,
             "the adapter disk belongs to the base model, which all its adapters share",
             "set it on the artifact of type model, or remove it",
         )
@@ -96,7 +97,7 @@ def adapter_disk_on_adapter(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="AdapterModelIdMissing",
+    reason=Reason.ADAPTER_MODEL_ID_MISSING,
     fields="spec.modelId",
     refused=Example("spec: {type: adapter, modelId: null}"),
     passes=Example("spec: {type: adapter, modelId: acme/medical-lora}"),
@@ -106,12 +107,14 @@ def adapter_without_model_id(seen: Seen) -> Outputs:
     if view.is_adapter(seen.new) and view.text(seen.spec, "modelId") is None:
         implied = view.model_id({"sourceUri": view.source_uri(seen.new)})
         hint = f'for example spec.modelId: "{implied}"' if implied else 'for example spec.modelId: "acme/medical-lora"'
-        yield required("spec.modelId", "AdapterModelIdMissing", "an adapter needs an id of its own (org/name)", hint)
+        yield required(
+            "spec.modelId", Reason.ADAPTER_MODEL_ID_MISSING, "an adapter needs an id of its own (org/name)", hint
+        )
 
 
 @rule(
     AIM_ARTIFACT,
-    reason=("CompatibilityMissing", "CompatibilityTwice"),
+    reason=(Reason.COMPATIBILITY_MISSING, Reason.COMPATIBILITY_TWICE),
     fields="spec.compatibleWith, spec.parentArtifact",
     refused=Example("spec: {type: adapter, compatibleWith: []}"),
     passes=Example("spec: {type: adapter, compatibleWith: [Qwen/Qwen3-8B]}"),
@@ -124,14 +127,14 @@ def compatibility_not_exactly_one(seen: Seen) -> Outputs:
     if not logical and not exact:
         yield required(
             "spec.compatibleWith",
-            "CompatibilityMissing",
+            Reason.COMPATIBILITY_MISSING,
             "nothing tells which base models this adapter fits",
             "list model ids, for example spec.compatibleWith: [Qwen/Qwen3-8B]",
         )
     elif logical and exact:
         yield forbidden(
             "spec.parentArtifact",
-            "CompatibilityTwice",
+            Reason.COMPATIBILITY_TWICE,
             "spec.compatibleWith is set too, and exactly one of the two decides what the adapter fits",
             "keep spec.compatibleWith (recommended)",
         )
@@ -139,7 +142,7 @@ def compatibility_not_exactly_one(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="RankBelowOne",
+    reason=Reason.RANK_BELOW_ONE,
     fields="spec.rank",
     refused=Example("spec: {type: adapter, rank: 0}"),
     passes=Example("spec: {type: adapter, rank: 1}"),
@@ -148,12 +151,12 @@ def rank_below_one(seen: Seen) -> Outputs:
     """A rank is at least 1 (the schema speaks first); absent means 16."""
     rank = view.integer(seen.spec, "rank")
     if rank is not None and rank < 1 and view.is_adapter(seen.new):
-        yield invalid("spec.rank", "RankBelowOne", "a rank is at least 1", "see r in adapter_config.json", rank)
+        yield invalid("spec.rank", Reason.RANK_BELOW_ONE, "a rank is at least 1", "see r in adapter_config.json", rank)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="SizeUnusable",
+    reason=Reason.SIZE_UNUSABLE,
     fields="spec.size, spec.adapterDisk.size",
     refused=Example("spec: {type: model, compatibleWith: null, size: 0Gi}"),
     passes=Example("spec: {type: model, compatibleWith: null, size: 60Gi}"),
@@ -166,7 +169,7 @@ def size_unusable(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason=("EnvNotAllowed", "EnvUnusable"),
+    reason=(Reason.ENV_NOT_ALLOWED, Reason.ENV_UNUSABLE),
     fields="spec.env[i].name, spec.env[i].valueFrom",
     refused=Example("spec: {env: [{name: HF_HOME, value: /tmp}]}"),
     passes=Example("spec: {env: [{name: HF_TOKEN, value: from-a-secret}]}"),
@@ -178,12 +181,12 @@ def env_not_allowed(seen: Seen) -> Outputs:
         if not job_env_allowed(name):
             hint = did_you_mean(name, ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"), _ONE_SLIP)
             detail = f"this variable is not allowed here; allowed: {ALLOWED_JOB_ENV_WORDS}"
-            yield invalid(path, "EnvNotAllowed", detail, hint or "remove it", name)
+            yield invalid(path, Reason.ENV_NOT_ALLOWED, detail, hint or "remove it", name)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="DisallowedS3ArtifactEnvironment",
+    reason=Reason.DISALLOWED_S3_ARTIFACT_ENVIRONMENT,
     fields="spec.env[i].name",
     basis=Basis.WORLD,
     refused=Example(
@@ -207,13 +210,13 @@ def env_beside_typed_s3(seen: Seen) -> Outputs:
         if job_env_allowed(name) and not job_env_allowed_beside_typed_s3(name):
             detail = f"{origin} has a typed s3 block (artifact.s3), which alone says how to reach the bucket"
             hint = "remove it; set spec.artifact.s3 of that RuntimeConfig instead"
-            error = FieldError(path, "DisallowedS3ArtifactEnvironment", Cause.INVALID, detail, name, hint)
+            error = FieldError(path, Reason.DISALLOWED_S3_ARTIFACT_ENVIRONMENT, Cause.INVALID, detail, name, hint)
             yield Finding(error, config.looked_at)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="ParentNotModel",
+    reason=Reason.PARENT_NOT_MODEL,
     fields="spec.parentArtifact",
     basis=Basis.WORLD,
     refused=Example("spec: {type: adapter, compatibleWith: null, parentArtifact: legal}"),
@@ -229,7 +232,7 @@ def parent_not_a_model(seen: Seen) -> Outputs:
         rests_on = () if parent == seen.name else (Ref(AIM_ARTIFACT, seen.namespace, parent),)
         error = FieldError(
             "spec.parentArtifact",
-            "ParentNotModel",
+            Reason.PARENT_NOT_MODEL,
             Cause.INVALID,
             "this AIMArtifact is an adapter itself",
             parent,
@@ -240,7 +243,7 @@ def parent_not_a_model(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="FieldImmutable",
+    reason=Reason.FIELD_IMMUTABLE,
     fields="spec.type, spec.sourceUri, spec.parentArtifact, spec.downloadFilter",
     basis=Basis.TRANSITION,
     refused=Example("spec: {sourceUri: 'hf://acme/other'}", old="spec: {sourceUri: 'hf://acme/medical-lora'}"),
@@ -253,7 +256,7 @@ def immutable_field_changed(seen: Seen) -> Outputs:
         if differs:
             yield invalid(
                 f"spec.{key}",
-                "FieldImmutable",
+                Reason.FIELD_IMMUTABLE,
                 "this field is fixed at creation",
                 "create another artifact, or delete this one first",
                 seen.spec.get(key) if isinstance(seen.spec.get(key), str) else None,
@@ -265,7 +268,7 @@ def immutable_field_changed(seen: Seen) -> Outputs:
 
 @rule(
     AIM_ARTIFACT,
-    reason="ParentArtifactNotFound",
+    reason=Reason.PARENT_ARTIFACT_NOT_FOUND,
     fields="spec.parentArtifact",
     basis=Basis.WORLD,
     warns=True,
@@ -279,12 +282,12 @@ def parent_not_found_yet(seen: Seen) -> Outputs:
         return
     if seen.world.get(AIM_ARTIFACT, seen.namespace, parent) is None:
         detail = f'no AIMArtifact "{parent[:40]}" exists yet; the adapter stays Pending until it does'
-        yield FieldWarning("spec.parentArtifact", "ParentArtifactNotFound", detail, 20)
+        yield FieldWarning("spec.parentArtifact", Reason.PARENT_ARTIFACT_NOT_FOUND, detail, 20)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="ReferenceNotFound",
+    reason=Reason.REFERENCE_NOT_FOUND,
     fields="spec.runtimeConfigName",
     basis=Basis.WORLD,
     warns=True,
@@ -296,12 +299,12 @@ def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
     config = service_runtime_config(seen.world, seen.new)
     if config.missing:
         detail = f'no RuntimeConfig "{config.name[:50]}" exists yet'
-        yield FieldWarning("spec.runtimeConfigName", "ReferenceNotFound", detail, 20)
+        yield FieldWarning("spec.runtimeConfigName", Reason.REFERENCE_NOT_FOUND, detail, 20)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="BaseIdImpossible",
+    reason=Reason.BASE_ID_IMPOSSIBLE,
     fields="spec.compatibleWith[i]",
     warns=True,
     when=("compatibleWith",),
@@ -317,12 +320,12 @@ def base_id_impossible(seen: Seen) -> Outputs:
             meant = source_model_id(entry) or source_model_id(f"hf://{entry.strip().rstrip('/')}")
             write = f'write "{meant[:30]}"' if meant else "write org/name"
             detail = f'no base has the model id "{entry[:30]}"; {write}'
-            yield FieldWarning(f"spec.compatibleWith[{index}]", "BaseIdImpossible", detail, 15)
+            yield FieldWarning(f"spec.compatibleWith[{index}]", Reason.BASE_ID_IMPOSSIBLE, detail, 15)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="RankAboveHighest",
+    reason=Reason.RANK_ABOVE_HIGHEST,
     fields="spec.rank",
     warns=True,
     refused=Example("spec: {type: adapter, rank: 1024}"),
@@ -334,12 +337,12 @@ def rank_above_highest(seen: Seen) -> Outputs:
         detail = (
             f"{view.declared_rank(seen.new)} is above {HIGHEST_RANK}: every service that declares it will be refused"
         )
-        yield FieldWarning("spec.rank", "RankAboveHighest", detail, 10)
+        yield FieldWarning("spec.rank", Reason.RANK_ABOVE_HIGHEST, detail, 10)
 
 
 @rule(
     AIM_ARTIFACT,
-    reason="FieldNotImplemented",
+    reason=Reason.FIELD_NOT_IMPLEMENTED,
     fields="spec.retentionPriority",
     warns=True,
     refused=Example("spec: {retentionPriority: 5}"),
@@ -354,11 +357,11 @@ def artifact_field_not_implemented(seen: Seen) -> Outputs:
 @rule(
     AIM_ARTIFACT,
     reason=(
-        "RankEditBreaksServices",
-        "RankEditRolls",
-        "CompatibilityEditBreaksServices",
-        "ModelIdEditBreaksServices",
-        "ModelIdChanged",
+        Reason.RANK_EDIT_BREAKS_SERVICES,
+        Reason.RANK_EDIT_ROLLS,
+        Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES,
+        Reason.MODEL_ID_EDIT_BREAKS_SERVICES,
+        Reason.MODEL_ID_CHANGED,
     ),
     fields="spec.rank, spec.compatibleWith, spec.modelId, spec.parentArtifact, spec.type",
     basis=Basis.WORLD,
@@ -397,14 +400,14 @@ def _came_late(seen: Seen) -> Outputs:
     if not services:
         return
     among = affected(seen, services)
-    rank, misfit = view.declared_rank(seen.new), "CompatibilityEditBreaksServices"
+    rank, misfit = view.declared_rank(seen.new), Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES
     for path, reason, why, told in (
         ("spec.type", misfit, adapter_rules.REASON_NOT_AN_ADAPTER, "no adapter, but declared as one by"),
         ("spec.compatibleWith", misfit, adapter_rules.REASON_INCOMPATIBLE, "it does not fit the base of"),
         ("spec.parentArtifact", misfit, adapter_rules.REASON_WRONG_PARENT, "it is not the base of"),
         (
             "spec.rank",
-            "RankEditBreaksServices",
+            Reason.RANK_EDIT_BREAKS_SERVICES,
             adapter_rules.REASON_RANK_ABOVE_CEILING,
             f"rank {rank} is above the ceiling of",
         ),
@@ -424,17 +427,19 @@ def _adapter_edit(seen: Seen) -> Outputs:
     if rank_differs:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
         told = f"rank {view.declared_rank(seen.new)} is above the ceiling of"
-        yield from naming_services("spec.rank", "RankEditBreaksServices", told, broken, total=total)
+        yield from naming_services("spec.rank", Reason.RANK_EDIT_BREAKS_SERVICES, told, broken, total=total)
         rolls = [entry for entry in among if entry not in broken and entry.rolls]
         told = "rolls the pods of"
-        yield from naming_services("spec.rank", "RankEditRolls", told, rolls, total=total, weight=2)
+        yield from naming_services("spec.rank", Reason.RANK_EDIT_ROLLS, told, rolls, total=total, weight=2)
     if fits_differ:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
         told = "it no longer fits the base of"
-        yield from naming_services("spec.compatibleWith", "CompatibilityEditBreaksServices", told, broken, total=total)
+        yield from naming_services(
+            "spec.compatibleWith", Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES, told, broken, total=total
+        )
     if id_differs:
         told = "declared by"
-        yield from naming_services("spec.modelId", "ModelIdChanged", told, among, total=total, weight=30)
+        yield from naming_services("spec.modelId", Reason.MODEL_ID_CHANGED, told, among, total=total, weight=30)
 
 
 def _base_edit(seen: Seen) -> Outputs:
@@ -442,7 +447,7 @@ def _base_edit(seen: Seen) -> Outputs:
     among = affected(seen, services[:MOST_SERVICES_JUDGED])
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
     told = "adapters no longer fit this base in"
-    yield from naming_services("spec.modelId", "ModelIdEditBreaksServices", told, broken, total=len(services))
+    yield from naming_services("spec.modelId", Reason.MODEL_ID_EDIT_BREAKS_SERVICES, told, broken, total=len(services))
     if not broken:
         told = "base of"
-        yield from naming_services("spec.modelId", "ModelIdChanged", told, among, total=len(services), weight=30)
+        yield from naming_services("spec.modelId", Reason.MODEL_ID_CHANGED, told, among, total=len(services), weight=30)

@@ -9,6 +9,7 @@ from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_TEMPLATE_CACHE
 from api.names import RANK_CEILINGS
+from api.reasons import Reason
 from rules import adapters as adapter_rules
 from rules.environment import env_names, job_env_allowed
 from rules.rank import SUPPORTED_RANKS, next_supported
@@ -33,7 +34,7 @@ _UNIMPLEMENTED = (
 
 @rule(
     *BOTH,
-    reason="MaxRankUnsupported",
+    reason=Reason.MAX_RANK_UNSUPPORTED,
     fields=_MAX_RANK,
     refused=Example("spec: {adapterRuntime: {maxRank: 48}}"),
     passes=Example("spec: {adapterRuntime: {maxRank: 64}}"),
@@ -44,12 +45,12 @@ def config_max_rank_unsupported(seen: Seen) -> Outputs:
     if value is not None and value not in RANK_CEILINGS:
         detail = f"supported values: {SUPPORTED_RANKS}"
         hint = next_supported(value)
-        yield Finding(FieldError(_MAX_RANK, "MaxRankUnsupported", Cause.NOT_SUPPORTED, detail, value, hint))
+        yield Finding(FieldError(_MAX_RANK, Reason.MAX_RANK_UNSUPPORTED, Cause.NOT_SUPPORTED, detail, value, hint))
 
 
 @rule(
     *BOTH,
-    reason=("S3SecretMissing", "S3SecretUnused"),
+    reason=(Reason.S3_SECRET_MISSING, Reason.S3_SECRET_UNUSED),
     fields="spec.artifact.s3.auth.credentialsSecretRef",
     refused=Example("spec: {artifact: {s3: {auth: {mode: static}}}}"),
     passes=Example("spec: {artifact: {s3: {auth: {mode: static, credentialsSecretRef: {name: bucket-keys}}}}}"),
@@ -60,15 +61,17 @@ def s3_secret_iff_static(seen: Seen) -> Outputs:
     mode = view.text(seen.spec, "artifact", "s3", "auth", "mode")
     secret = view.dig(seen.spec, "artifact", "s3", "auth", "credentialsSecretRef")
     if mode == "static" and secret is None:
-        yield required(path, "S3SecretMissing", "auth.mode is static", "name the Secret that holds the keys")
+        yield required(path, Reason.S3_SECRET_MISSING, "auth.mode is static", "name the Secret that holds the keys")
     elif mode != "static" and secret is not None:
         told = f'auth.mode is "{mode}"' if mode else "auth.mode is not static"
-        yield forbidden(path, "S3SecretUnused", f"{told}, so the Secret would not be used", "set auth.mode: static")
+        yield forbidden(
+            path, Reason.S3_SECRET_UNUSED, f"{told}, so the Secret would not be used", "set auth.mode: static"
+        )
 
 
 @rule(
     *BOTH,
-    reason="S3TlsContradiction",
+    reason=Reason.S3_TLS_CONTRADICTION,
     fields="spec.artifact.s3.tls.insecureSkipVerify",
     refused=Example(
         "spec: {artifact: {s3: {tls: {insecureSkipVerify: true, "
@@ -82,7 +85,7 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
     if view.dig(tls, "caBundleRef") is not None and view.dig(tls, "insecureSkipVerify") is True:
         yield forbidden(
             "spec.artifact.s3.tls.insecureSkipVerify",
-            "S3TlsContradiction",
+            Reason.S3_TLS_CONTRADICTION,
             "tls.caBundleRef is set, and skipping verification would make it useless",
             "remove insecureSkipVerify",
         )
@@ -90,7 +93,7 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
 
 @rule(
     *BOTH,
-    reason="S3EndpointCredentials",
+    reason=Reason.S3_ENDPOINT_CREDENTIALS,
     fields="spec.artifact.s3.endpoint",
     refused=Example("spec: {artifact: {s3: {endpoint: 'https://key:secret@minio.example:9000'}}}"),
     passes=Example("spec: {artifact: {s3: {endpoint: 'https://minio.example:9000'}}}"),
@@ -102,7 +105,7 @@ def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
     if "@" in host:
         yield forbidden(
             "spec.artifact.s3.endpoint",
-            "S3EndpointCredentials",
+            Reason.S3_ENDPOINT_CREDENTIALS,
             "user and password in the URL can be read by all who read this object, and are not used",
             "remove what stands before @, and name a Secret in auth.credentialsSecretRef with auth.mode: static",
         )
@@ -110,7 +113,7 @@ def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
 
 @rule(
     *BOTH,
-    reason="SizeUnusable",
+    reason=Reason.SIZE_UNUSABLE,
     fields="spec.storage.adapterDiskSize",
     refused=Example("spec: {storage: {adapterDiskSize: 0Gi}}"),
     passes=Example("spec: {storage: {adapterDiskSize: 50Gi}}"),
@@ -124,7 +127,7 @@ def adapter_disk_size_unusable(seen: Seen) -> Outputs:
     *BOTH,
     AIM_PROFILE_CACHE,
     AIM_TEMPLATE_CACHE,
-    reason="EnvUnusable",
+    reason=Reason.ENV_UNUSABLE,
     fields="spec.env[i].valueFrom",
     refused=Example("spec: {env: [{name: HF_TOKEN, value: x, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
     passes=Example("spec: {env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
@@ -136,7 +139,7 @@ def job_env_unusable(seen: Seen) -> Outputs:
 
 @rule(
     *BOTH,
-    reason="FieldNotImplemented",
+    reason=Reason.FIELD_NOT_IMPLEMENTED,
     fields="spec.routing, spec.scaleFromZero, spec.model.autoDiscovery, spec.artifact.defaultRetentionPriority, "
     "spec.artifactStorageQuota",
     warns=True,
@@ -151,7 +154,7 @@ def config_field_not_implemented(seen: Seen) -> Outputs:
 
 @rule(
     *BOTH,
-    reason=("FieldDeprecated", "EnvHasNoEffect"),
+    reason=(Reason.FIELD_DEPRECATED, Reason.ENV_HAS_NO_EFFECT),
     fields="spec.defaultStorageClassName, spec.pvcHeadroomPercent, spec.env[i].name",
     warns=True,
     refused=Example("spec: {defaultStorageClassName: fast}"),
@@ -161,16 +164,16 @@ def config_setting_without_effect(seen: Seen) -> Outputs:
     """Deprecated fields count last; variables that no Job takes are said."""
     for key in ("defaultStorageClassName", "pvcHeadroomPercent"):
         if view.dig(seen.spec, key) is not None:
-            yield FieldWarning(f"spec.{key}", "FieldDeprecated", f"deprecated; use spec.storage.{key}", 70)
+            yield FieldWarning(f"spec.{key}", Reason.FIELD_DEPRECATED, f"deprecated; use spec.storage.{key}", 70)
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
             detail = f"{name[:40]} has no effect: download Jobs take credentials and tuning only"
-            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+            yield FieldWarning(path, Reason.ENV_HAS_NO_EFFECT, detail, 45)
 
 
 @rule(
     *BOTH,
-    reason=("MaxRankEditBreaksServices", "MaxRankEditRolls"),
+    reason=(Reason.MAX_RANK_EDIT_BREAKS_SERVICES, Reason.MAX_RANK_EDIT_ROLLS),
     fields=_MAX_RANK,
     basis=Basis.WORLD,
     warns=True,
@@ -197,7 +200,7 @@ def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
     among = affected(seen, dynamic)
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
     told = "too low for adapters of"
-    yield from naming_services(_MAX_RANK, "MaxRankEditBreaksServices", told, broken, total=len(dynamic))
+    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_BREAKS_SERVICES, told, broken, total=len(dynamic))
     rolls = [entry for entry in among if entry not in broken and entry.rolls]
     told = "rolls the pods of"
-    yield from naming_services(_MAX_RANK, "MaxRankEditRolls", told, rolls, total=len(dynamic), weight=2)
+    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_ROLLS, told, rolls, total=len(dynamic), weight=2)

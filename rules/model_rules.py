@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL, AIM_SERVICE_TEMPLATE
+from api.reasons import Reason
 from rules.environment import env_names
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, affected, naming_services
@@ -37,7 +38,7 @@ _DECLARED = (
 @rule(
     *MODELS,
     *TEMPLATES,
-    reason=("EnvReserved", "EnvUnusable"),
+    reason=(Reason.ENV_RESERVED, Reason.ENV_UNUSABLE),
     fields="spec.env[i].name, spec.modelSources[i].env[j].name",
     refused=Example("spec: {env: [{name: INFERENCE_SERVICE_NAME, value: x}]}"),
     passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
@@ -54,7 +55,7 @@ def model_env_reserved(seen: Seen) -> Outputs:
 @rule(
     *MODELS,
     *TEMPLATES,
-    reason=("SourceUnusable", "SizeUnusable"),
+    reason=(Reason.SOURCE_UNUSABLE, Reason.SIZE_UNUSABLE),
     fields="spec.modelSources[i].sourceUri, spec.modelSources[i].size",
     refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}"),
     passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
@@ -66,7 +67,7 @@ def model_source_of_template_unusable(seen: Seen) -> Outputs:
 
 @rule(
     *MODELS,
-    reason="TooManyModelSources",
+    reason=Reason.TOO_MANY_MODEL_SOURCES,
     fields="spec.modelSources",
     refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}, {sourceUri: 'hf://Qwen/Qwen3-4B'}]}"),
     passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
@@ -77,12 +78,14 @@ def model_with_several_sources(seen: Seen) -> Outputs:
     if count > 1:
         detail = f"a model has at most one source, not {count}"
         hint = "make one AIMModel for each"
-        yield Finding(FieldError("spec.modelSources", "TooManyModelSources", Cause.TOO_MANY, detail, count, hint))
+        yield Finding(
+            FieldError("spec.modelSources", Reason.TOO_MANY_MODEL_SOURCES, Cause.TOO_MANY, detail, count, hint)
+        )
 
 
 @rule(
     *TEMPLATES,
-    reason="FieldImmutable",
+    reason=Reason.FIELD_IMMUTABLE,
     fields="spec.modelName, spec.metric, spec.precision, spec.hardware",
     basis=Basis.TRANSITION,
     refused=Example("spec: {metric: throughput}", old="spec: {metric: latency}"),
@@ -93,13 +96,13 @@ def template_field_changed(seen: Seen) -> Outputs:
     for key in ("modelName", "metric", "precision", "hardware"):
         if seen.changed(key):
             yield forbidden(
-                f"spec.{key}", "FieldImmutable", "this field is fixed at creation", "create another template"
+                f"spec.{key}", Reason.FIELD_IMMUTABLE, "this field is fixed at creation", "create another template"
             )
 
 
 @rule(
     *MODELS,
-    reason="SourcesEditBreaksServices",
+    reason=Reason.SOURCES_EDIT_BREAKS_SERVICES,
     fields="spec.modelSources",
     basis=Basis.WORLD,
     warns=True,
@@ -121,12 +124,14 @@ def model_edit_breaks_services(seen: Seen) -> Outputs:
     services = seen.world.services_by_model(seen.namespace or None, seen.name)
     broken = [entry for entry in affected(seen, services) if entry.newly_broken(BASE_REASONS)]
     told = "adapters no longer fit in"
-    yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=len(services))
+    yield from naming_services(
+        "spec.modelSources", Reason.SOURCES_EDIT_BREAKS_SERVICES, told, broken, total=len(services)
+    )
 
 
 @rule(
     *MODELS,
-    reason="FieldNotImplemented",
+    reason=Reason.FIELD_NOT_IMPLEMENTED,
     fields="spec.custom, spec.customTemplates, spec.discovery, spec.imageMetadata",
     warns=True,
     refused=Example("spec: {discovery: {enabled: true}}"),
@@ -141,7 +146,7 @@ def model_field_not_implemented(seen: Seen) -> Outputs:
 
 @rule(
     AIM_MODEL,
-    reason="ReferenceNotFound",
+    reason=Reason.REFERENCE_NOT_FOUND,
     fields="spec.defaultServiceTemplate",
     basis=Basis.WORLD,
     warns=True,
@@ -152,12 +157,14 @@ def default_template_not_found_yet(seen: Seen) -> Outputs:
     """The default template may be applied next; a cluster model's may live in any namespace and is not looked for."""
     name = view.text(seen.spec, "defaultServiceTemplate")
     if name is not None and isinstance(lookup(seen.world, TEMPLATES, seen.namespace, name), Missing):
-        yield FieldWarning("spec.defaultServiceTemplate", "ReferenceNotFound", f'no "{name[:50]}" exists yet', 30)
+        yield FieldWarning(
+            "spec.defaultServiceTemplate", Reason.REFERENCE_NOT_FOUND, f'no "{name[:50]}" exists yet', 30
+        )
 
 
 @rule(
     *TEMPLATES,
-    reason=("FieldNotImplemented", "AcceleratorModelUnfamiliar", "ReferenceNotFound"),
+    reason=(Reason.FIELD_NOT_IMPLEMENTED, Reason.ACCELERATOR_MODEL_UNFAMILIAR, Reason.REFERENCE_NOT_FOUND),
     fields="spec.hardware.gpu.minVram, spec.hardware.gpu.model, spec.modelName",
     basis=Basis.WORLD,
     warns=True,
@@ -172,4 +179,4 @@ def template_setting_suspect(seen: Seen) -> Outputs:
     name = view.text(seen.spec, "modelName")
     kinds = MODELS if seen.namespace else (AIM_CLUSTER_MODEL,)
     if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing) and seen.namespace:
-        yield FieldWarning("spec.modelName", "ReferenceNotFound", f'no model "{name[:50]}" exists yet', 30)
+        yield FieldWarning("spec.modelName", Reason.REFERENCE_NOT_FOUND, f'no model "{name[:50]}" exists yet', 30)

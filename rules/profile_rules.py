@@ -8,6 +8,7 @@ from api import view
 from api.errors import FieldWarning
 from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY
+from api.reasons import Reason
 from rules.environment import env_keys, env_names, job_env_allowed
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, Affected, affected, naming_services
@@ -48,7 +49,7 @@ _ROLLING_FIELDS = (
 
 @rule(
     *PROFILES,
-    reason=("AimIdWithoutSources", "SourcesWithoutAimId"),
+    reason=(Reason.AIM_ID_WITHOUT_SOURCES, Reason.SOURCES_WITHOUT_AIM_ID),
     fields="spec.aimId, spec.modelSources",
     refused=Example("spec: {aimId: null}"),
     passes=Example("spec: {aimId: null, modelSources: null}"),
@@ -59,14 +60,14 @@ def aim_id_and_sources_apart(seen: Seen) -> Outputs:
     if aim_id and not sources:
         yield required(
             "spec.modelSources",
-            "AimIdWithoutSources",
+            Reason.AIM_ID_WITHOUT_SOURCES,
             "spec.aimId is set, and a deployable profile also says where its weights are",
             "list the model source, or remove spec.aimId",
         )
     elif sources and not aim_id:
         yield required(
             "spec.aimId",
-            "SourcesWithoutAimId",
+            Reason.SOURCES_WITHOUT_AIM_ID,
             "spec.modelSources is set, and a deployable profile also has an aimId",
             "set it as the image spells it, or remove spec.modelSources",
         )
@@ -74,7 +75,7 @@ def aim_id_and_sources_apart(seen: Seen) -> Outputs:
 
 @rule(
     *PROFILES,
-    reason="AimIdImmutable",
+    reason=Reason.AIM_ID_IMMUTABLE,
     fields="spec.aimId",
     basis=Basis.TRANSITION,
     refused=Example("spec: {aimId: meta-llama/other}", old="spec: {aimId: qwen/qwen3-8b}"),
@@ -85,7 +86,7 @@ def aim_id_changed(seen: Seen) -> Outputs:
     if (view.text(seen.old_spec, "aimId") or "") != (view.text(seen.spec, "aimId") or ""):
         yield invalid(
             "spec.aimId",
-            "AimIdImmutable",
+            Reason.AIM_ID_IMMUTABLE,
             "this field is fixed at creation",
             "create another profile",
             view.text(seen.spec, "aimId"),
@@ -94,7 +95,7 @@ def aim_id_changed(seen: Seen) -> Outputs:
 
 @rule(
     *PROFILES,
-    reason="WordUnknown",
+    reason=Reason.WORD_UNKNOWN,
     fields="spec.features[i]",
     refused=Example("spec: {features: [adaptors]}"),
     passes=Example("spec: {features: [adapters-scale-only]}"),
@@ -107,7 +108,7 @@ def profile_feature_unknown(seen: Seen) -> Outputs:
 
 @rule(
     *PROFILES,
-    reason=("EnvReserved", "EnvUnusable"),
+    reason=(Reason.ENV_RESERVED, Reason.ENV_UNUSABLE),
     fields="spec.containerEnv[i].name, spec.engineEnv[name], spec.modelSources[i].env[j].name",
     refused=Example("spec: {containerEnv: [{name: STORAGE_URI, value: x}]}"),
     passes=Example("spec: {containerEnv: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
@@ -125,7 +126,7 @@ def profile_env_reserved(seen: Seen) -> Outputs:
 @rule(
     *PROFILES,
     AIM_TEMPLATE_CACHE,
-    reason=("SourceUnusable", "SizeUnusable"),
+    reason=(Reason.SOURCE_UNUSABLE, Reason.SIZE_UNUSABLE),
     fields="spec.modelSources[i].sourceUri, spec.modelSources[i].size",
     refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}"),
     passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
@@ -137,7 +138,7 @@ def profile_source_unusable(seen: Seen) -> Outputs:
 
 @rule(
     *PROFILES,
-    reason=("FieldDeprecated", "AcceleratorModelUnfamiliar"),
+    reason=(Reason.FIELD_DEPRECATED, Reason.ACCELERATOR_MODEL_UNFAMILIAR),
     fields="spec.manualSelectionOnly, spec.acceleratorModel",
     warns=True,
     refused=Example("spec: {acceleratorModel: MI300x}"),
@@ -149,12 +150,14 @@ def profile_setting_suspect(seen: Seen) -> Outputs:
         "spec.acceleratorModel", view.text(seen.spec, "acceleratorModel"), view.text(seen.spec, "acceleratorVendor")
     )
     if view.dig(seen.spec, "manualSelectionOnly") is not None:
-        yield FieldWarning("spec.manualSelectionOnly", "FieldDeprecated", "deprecated; use autoSelectionPolicy", 70)
+        yield FieldWarning(
+            "spec.manualSelectionOnly", Reason.FIELD_DEPRECATED, "deprecated; use autoSelectionPolicy", 70
+        )
 
 
 @rule(
     *PROFILES,
-    reason=("FeatureRemovalBreaksServices", "SourcesEditBreaksServices", "ProfileEditRolls"),
+    reason=(Reason.FEATURE_REMOVAL_BREAKS_SERVICES, Reason.SOURCES_EDIT_BREAKS_SERVICES, Reason.PROFILE_EDIT_ROLLS),
     fields="spec.features, spec.modelSources, spec",
     basis=Basis.WORLD,
     warns=True,
@@ -185,16 +188,16 @@ def profile_edit_concerns_services(seen: Seen) -> Outputs:
     among = [entry for entry in affected(seen, services) if _uses(seen, entry.after.pipeline.profile)]
     total = len(services)
     if is_new or seen.changed("features"):
-        broken = [entry for entry in among if entry.newly_broken(("FeatureMissing", "FeatureScaleOnly"))]
+        broken = [entry for entry in among if entry.newly_broken((Reason.FEATURE_MISSING, Reason.FEATURE_SCALE_ONLY))]
         told = "a feature that it lacks is needed by" if is_new else "the removed feature is needed by"
-        yield from naming_services("spec.features", "FeatureRemovalBreaksServices", told, broken, total=total)
+        yield from naming_services("spec.features", Reason.FEATURE_REMOVAL_BREAKS_SERVICES, told, broken, total=total)
     if is_new or seen.changed("modelSources"):
         broken = [entry for entry in among if entry.newly_broken(BASE_REASONS)]
         told = "adapters do not fit in" if is_new else "adapters no longer fit in"
-        yield from naming_services("spec.modelSources", "SourcesEditBreaksServices", told, broken, total=total)
+        yield from naming_services("spec.modelSources", Reason.SOURCES_EDIT_BREAKS_SERVICES, told, broken, total=total)
     rolls = [entry for entry in among if entry.after.pods and (not is_new or _hides_another(seen, entry))]
     told = "it rolls the pods of" if is_new else "this edit rolls the pods of"
-    yield from naming_services("spec", "ProfileEditRolls", told, rolls, total=total, weight=2)
+    yield from naming_services("spec", Reason.PROFILE_EDIT_ROLLS, told, rolls, total=total, weight=2)
 
 
 def _hides_another(seen: Seen, service: Affected) -> bool:
@@ -213,7 +216,7 @@ def _uses(seen: Seen, reference: object) -> bool:
 
 @rule(
     *CACHES,
-    reason="EnvHasNoEffect",
+    reason=Reason.ENV_HAS_NO_EFFECT,
     fields="spec.env[i].name",
     warns=True,
     refused=Example("spec: {env: [{name: HF_HOME, value: /tmp}]}"),
@@ -224,12 +227,12 @@ def cache_env_without_effect(seen: Seen) -> Outputs:
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
             detail = f"{name[:40]} has no effect: download Jobs take credentials and tuning only"
-            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+            yield FieldWarning(path, Reason.ENV_HAS_NO_EFFECT, detail, 45)
 
 
 @rule(
     AIM_PROFILE_CACHE,
-    reason=("ReferenceNotFound", "AdapterDiskOnDedicatedCache"),
+    reason=(Reason.REFERENCE_NOT_FOUND, Reason.ADAPTER_DISK_ON_DEDICATED_CACHE),
     fields="spec.profileName, spec.requiresAdapterDisk",
     basis=Basis.WORLD,
     warns=True,
@@ -242,7 +245,7 @@ def profile_cache_suspect(seen: Seen) -> Outputs:
     kinds = (AIM_CLUSTER_PROFILE,) if view.text(seen.spec, "profileScope") == "Cluster" else (AIM_PROFILE,)
     if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing):
         detail = f'no {kinds[0].kind} "{name[:50]}" exists yet'
-        yield FieldWarning("spec.profileName", "ReferenceNotFound", detail, 20)
+        yield FieldWarning("spec.profileName", Reason.REFERENCE_NOT_FOUND, detail, 20)
     if view.text(seen.spec, "mode") == "Dedicated" and view.dig(seen.spec, "requiresAdapterDisk") is True:
         detail = "adapters are served from shared caches only; this disk would not be used"
-        yield FieldWarning("spec.requiresAdapterDisk", "AdapterDiskOnDedicatedCache", detail, 30)
+        yield FieldWarning("spec.requiresAdapterDisk", Reason.ADAPTER_DISK_ON_DEDICATED_CACHE, detail, 30)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.errors import FieldWarning
 from api.kinds import Kind
+from api.reasons import Reason
 from rules.verdict import Failure, Finding
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Rule:
     kinds: tuple[str, ...]
     basis: Basis
     fields: str
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     says: str
     check: Check
     warns: bool
@@ -68,7 +69,7 @@ _RULES: list[Rule] = []
 
 def rule(
     *kinds: Kind,
-    reason: str | tuple[str, ...],
+    reason: Reason | tuple[Reason, ...],
     fields: str,
     refused: Example,
     passes: Example,
@@ -89,7 +90,7 @@ def rule(
                 kinds=tuple(kind.kind for kind in kinds),
                 basis=basis,
                 fields=fields,
-                reasons=(reason,) if isinstance(reason, str) else reason,
+                reasons=(reason,) if isinstance(reason, Reason) else reason,
                 says=" ".join((check.__doc__ or "").split()),
                 check=check,
                 warns=warns,

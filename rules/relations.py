@@ -12,6 +12,7 @@ from functools import cache
 from api import view
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE
+from api.reasons import Reason
 from api.view import Json
 from rules import adapters as adapter_rules
 from rules.registry import Basis, Rule, rules_for, run
@@ -25,7 +26,7 @@ MOST_SERVICES_JUDGED = 100
 """An edit of something that thousands use is judged by this many of them, so that no review takes long."""
 
 BASE_REASONS = (
-    "ModelSourcesAmbiguous",
+    Reason.MODEL_SOURCES_AMBIGUOUS,
     adapter_rules.REASON_INCOMPATIBLE,
     adapter_rules.REASON_WRONG_PARENT,
     adapter_rules.REASON_NOT_AN_ADAPTER,
@@ -50,7 +51,7 @@ class Affected:
         """Whether running pods restart because the ceiling that holds moves."""
         return bool(self.after.pods) and self.before.ceiling.value != self.after.ceiling.value
 
-    def newly_broken(self, reasons: Iterable[str] = ()) -> bool:
+    def newly_broken(self, reasons: Iterable[Reason] = ()) -> bool:
         """Whether the edit adds an error (of these reasons, if any are given)."""
         wanted = frozenset(reasons)
         had = {finding.identity for finding in _relation_findings(self.before)}
@@ -76,7 +77,7 @@ def affected(seen: Seen, services: Sequence[Json]) -> list[Affected]:
 
 
 def naming_services(
-    path: str, reason: str, told: str, services: Sequence[Affected], *, total: int, weight: int = 1
+    path: str, reason: Reason, told: str, services: Sequence[Affected], *, total: int, weight: int = 1
 ) -> Iterator[FieldWarning]:
     """Yield one warning that names as many services as fit, then a count; nothing when there is none.
 

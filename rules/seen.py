@@ -10,6 +10,7 @@ from api import view
 from api.errors import Cause, FieldError
 from api.kinds import AIM_SERVICE, Kind
 from api.names import FEATURE_ADAPTERS
+from api.reasons import Reason
 from api.view import AdapterRef, Json
 from rules.adapters import AdapterFindings, judge_adapters
 from rules.lazy import lazy
@@ -207,7 +208,7 @@ class ServiceSeen(Seen):
         rests_on = () if asked.origin == ORIGIN_SERVICE or not self.dynamic else self.config.looked_at
         return judge_adapters(self.new, self.artifacts, self.base, asked, rests_on, refs=self.refs)
 
-    def findings_about_adapters(self, reason: str) -> Iterable[Finding]:
+    def findings_about_adapters(self, reason: Reason) -> Iterable[Finding]:
         """The findings of one reason, all adapters."""
         if not self.adapter_findings:
             return ()
@@ -228,17 +229,17 @@ def tidy(value: object) -> object:
     return [tidy(part) for part in value] if isinstance(value, list) else value
 
 
-def invalid(path: str, reason: str, detail: str, hint: str = "", value: object = None) -> Finding:
+def invalid(path: str, reason: Reason, detail: str, hint: str = "", value: object = None) -> Finding:
     """A finding that rests on the manifest alone, cause Invalid."""
     return Finding(FieldError(path, reason, Cause.INVALID, detail, value, hint))
 
 
-def required(path: str, reason: str, detail: str, hint: str = "", rests_on: tuple[Ref, ...] = ()) -> Finding:
+def required(path: str, reason: Reason, detail: str, hint: str = "", rests_on: tuple[Ref, ...] = ()) -> Finding:
     """A finding about something that is not there."""
     return Finding(FieldError(path, reason, Cause.REQUIRED, detail, None, hint), rests_on)
 
 
-def forbidden(path: str, reason: str, detail: str, hint: str = "") -> Finding:
+def forbidden(path: str, reason: Reason, detail: str, hint: str = "") -> Finding:
     """A finding about something that must not be there."""
     return Finding(FieldError(path, reason, Cause.FORBIDDEN, detail, None, hint))
 

@@ -15,6 +15,7 @@ from api.names import (
     RANK_CEILINGS,
     inference_service_name_limit,
 )
+from api.reasons import Reason
 from api.view import Json
 from rules import adapters as adapter_rules
 from rules.engine_args import switches_adapters_off
@@ -44,7 +45,7 @@ Outputs = Iterable[Output]
 
 @rule(
     AIM_SERVICE,
-    reason="NothingToServe",
+    reason=Reason.NOTHING_TO_SERVE,
     fields="spec",
     refused=Example("spec: {profile: null}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
@@ -55,7 +56,7 @@ def nothing_to_serve(seen: ServiceSeen) -> Outputs:
     if not _present(seen.spec, "profile") and not _present(seen.spec, "model"):
         yield required(
             "spec",
-            "NothingToServe",
+            Reason.NOTHING_TO_SERVE,
             "neither spec.profile nor spec.model is set: nothing tells what to serve",
             "set spec.profile.name, `kubectl get aimprf,aimclprf` lists them; or spec.model.name in v1alpha1",
         )
@@ -63,7 +64,7 @@ def nothing_to_serve(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="ModelNotExactlyOne",
+    reason=Reason.MODEL_NOT_EXACTLY_ONE,
     fields="spec.model",
     refused=Example(
         "spec: {profile: null, model: {name: qwen3-8b, image: 'amdenterpriseai/aim-qwen-qwen3-8b:0.13.0'}}"
@@ -80,7 +81,7 @@ def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
         told = f"{' and '.join(given)} are set" if given else "none is set"
         yield invalid(
             "spec.model",
-            "ModelNotExactlyOne",
+            Reason.MODEL_NOT_EXACTLY_ONE,
             f"exactly one of name, image and custom tells the model; {told}",
             "keep one" if given else "set spec.model.name",
         )
@@ -88,7 +89,7 @@ def model_not_exactly_one(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="CustomModelSourcesNotOne",
+    reason=Reason.CUSTOM_MODEL_SOURCES_NOT_ONE,
     fields="spec.model.custom.modelSources",
     refused=Example("spec: {profile: null, model: {custom: {baseImage: 'aim-base:0.13.0', modelSources: []}}}"),
     passes=Example(
@@ -105,7 +106,7 @@ def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
     if count != 1:
         yield invalid(
             "spec.model.custom.modelSources",
-            "CustomModelSourcesNotOne",
+            Reason.CUSTOM_MODEL_SOURCES_NOT_ONE,
             f"a custom model has exactly one source, not {count}",
             "list the one source of the weights",
         )
@@ -113,7 +114,7 @@ def custom_model_sources_not_one(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="TemplateBesideProfile",
+    reason=Reason.TEMPLATE_BESIDE_PROFILE,
     fields="spec.template",
     refused=Example("spec: {template: {name: qwen3-8b-latency}}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
@@ -124,7 +125,7 @@ def template_beside_profile(seen: ServiceSeen) -> Outputs:
     if _present(seen.spec, "profile") and _present(seen.spec, "template"):
         yield forbidden(
             "spec.template",
-            "TemplateBesideProfile",
+            Reason.TEMPLATE_BESIDE_PROFILE,
             "spec.profile is set, and a profile already says what a template would",
             "remove spec.template; adjust the profile with spec.profileOverrides",
         )
@@ -132,7 +133,7 @@ def template_beside_profile(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="ProfileNameMissing",
+    reason=Reason.PROFILE_NAME_MISSING,
     fields="spec.profile.name",
     refused=Example("spec: {profile: {name: null}}"),
     passes=Example("spec: {profile: {name: qwen3-8b-mi300x}}"),
@@ -144,7 +145,7 @@ def profile_without_name(seen: ServiceSeen) -> Outputs:
     if view.text(profile, "name") is None and isinstance(profile, Mapping) and not _present(profile, "selector"):
         yield required(
             "spec.profile.name",
-            "ProfileNameMissing",
+            Reason.PROFILE_NAME_MISSING,
             "the profile has no name",
             "kubectl get aimprf,aimclprf lists profiles",
         )
@@ -152,7 +153,7 @@ def profile_without_name(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="OverridesWithoutProfile",
+    reason=Reason.OVERRIDES_WITHOUT_PROFILE,
     fields="spec.profileOverrides",
     refused=Example("spec: {profile: null, model: {name: qwen3-8b}, profileOverrides: {acceleratorCount: 2}}"),
     passes=Example("spec: {profileOverrides: {acceleratorCount: 2}}"),
@@ -163,7 +164,7 @@ def overrides_without_profile(seen: ServiceSeen) -> Outputs:
     if view.mapping(seen.spec, "profileOverrides") and not _present(seen.spec, "profile"):
         yield forbidden(
             "spec.profileOverrides",
-            "OverridesWithoutProfile",
+            Reason.OVERRIDES_WITHOUT_PROFILE,
             "there is no spec.profile to override",
             "set spec.profile.name, or remove the overrides",
         )
@@ -171,7 +172,7 @@ def overrides_without_profile(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="PartitioningWithoutCount",
+    reason=Reason.PARTITIONING_WITHOUT_COUNT,
     fields="spec.profileOverrides.acceleratorCount",
     refused=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx}}"),
     passes=Example("spec: {profileOverrides: {acceleratorPartitioningMode: cpx, acceleratorCount: 4}}"),
@@ -183,7 +184,7 @@ def partitioning_without_count(seen: ServiceSeen) -> Outputs:
     if view.text(overrides, "acceleratorPartitioningMode") and view.integer(overrides, "acceleratorCount") is None:
         yield required(
             "spec.profileOverrides.acceleratorCount",
-            "PartitioningWithoutCount",
+            Reason.PARTITIONING_WITHOUT_COUNT,
             "acceleratorPartitioningMode is overridden, so the profile's count no longer means the same",
             "say how many partitions the service needs",
         )
@@ -194,7 +195,7 @@ _LEAST_ISVC_NAME = 10  # a letter, a dash and the hash
 
 @rule(
     AIM_SERVICE,
-    reason="NamespaceNameTooLong",
+    reason=Reason.NAMESPACE_NAME_TOO_LONG,
     fields="metadata.namespace",
     refused=Example("metadata: {namespace: a-namespace-with-a-name-that-is-far-too-long-for-it}"),
     passes=Example("metadata: {namespace: team-llm}"),
@@ -204,7 +205,7 @@ def namespace_name_too_long(seen: ServiceSeen) -> Outputs:
     if inference_service_name_limit(seen.namespace) < _LEAST_ISVC_NAME:
         yield invalid(
             "metadata.namespace",
-            "NamespaceNameTooLong",
+            Reason.NAMESPACE_NAME_TOO_LONG,
             f"with {len(seen.namespace)} characters it leaves fewer than 10 for the InferenceService's name",
             "use a namespace of at most 42 characters",
             seen.namespace,
@@ -226,7 +227,7 @@ _RESERVED_IN_ADAPTERS = frozenset({"sourceUri", "modelId", "rank"})
 
 @rule(
     AIM_SERVICE,
-    reason="FieldNotImplemented",
+    reason=Reason.FIELD_NOT_IMPLEMENTED,
     fields="spec.autoScaling, spec.routing, spec.scaleFromZero, spec.overrides, spec.profile.selector, "
     "spec.model.custom.hardware.gpu.minVram, spec.adapters[i].sourceUri, .modelId, .rank",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact, rank: 8}]}"),
@@ -250,12 +251,12 @@ def field_not_implemented(seen: ServiceSeen) -> Outputs:
 
 
 def _not_implemented(path: str, fix: str) -> Finding:
-    return forbidden(path, "FieldNotImplemented", "this field is not implemented and would have no effect", fix)
+    return forbidden(path, Reason.FIELD_NOT_IMPLEMENTED, "this field is not implemented and would have no effect", fix)
 
 
 @rule(
     AIM_SERVICE,
-    reason="WordUnknown",
+    reason=Reason.WORD_UNKNOWN,
     fields="spec.adapterMode, spec.caching.mode, spec.adapters[i].kind, spec.profileOverrides.features[i]",
     refused=Example("spec: {profileOverrides: {features: [adapter]}}"),
     passes=Example("spec: {profileOverrides: {features: [adapters]}}"),
@@ -284,7 +285,7 @@ def word_unknown(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="AdapterDeclaredTwice",
+    reason=Reason.ADAPTER_DECLARED_TWICE,
     fields="spec.adapters[i]",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: medical, kind: AIMArtifact}]}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}, {name: legal, kind: AIMArtifact}]}"),
@@ -300,14 +301,19 @@ def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
         if earlier != ref.index:
             detail = f"spec.adapters[{earlier}] declares the same adapter"
             error = FieldError(
-                f"spec.adapters[{ref.index}]", "AdapterDeclaredTwice", Cause.DUPLICATE, detail, ref.name, "remove one"
+                f"spec.adapters[{ref.index}]",
+                Reason.ADAPTER_DECLARED_TWICE,
+                Cause.DUPLICATE,
+                detail,
+                ref.name,
+                "remove one",
             )
             yield Finding(error, subject=ref.name)
 
 
 @rule(
     AIM_SERVICE,
-    reason="TooManyAdapters",
+    reason=Reason.TOO_MANY_ADAPTERS,
     fields="spec.adapters",
     refused=Example("spec: {adapters: !repeat {count: 65, name: adapter, kind: AIMArtifact}}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
@@ -319,12 +325,12 @@ def too_many_adapters(seen: ServiceSeen) -> Outputs:
     if count > MAX_ADAPTERS:
         detail = f"{count} adapters are declared, at most {MAX_ADAPTERS} are possible"
         hint = "spread them over several services of the same profile: they share the base"
-        yield Finding(FieldError("spec.adapters", "TooManyAdapters", Cause.TOO_MANY, detail, count, hint))
+        yield Finding(FieldError("spec.adapters", Reason.TOO_MANY_ADAPTERS, Cause.TOO_MANY, detail, count, hint))
 
 
 @rule(
     AIM_SERVICE,
-    reason="MaxRankInStaticMode",
+    reason=Reason.MAX_RANK_IN_STATIC_MODE,
     fields="spec.adapterRuntime.maxRank",
     refused=Example("spec: {adapterMode: static, adapterRuntime: {maxRank: 64}}"),
     passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
@@ -336,7 +342,7 @@ def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
     if value is not None and not seen.dynamic:
         yield invalid(
             "spec.adapterRuntime.maxRank",
-            "MaxRankInStaticMode",
+            Reason.MAX_RANK_IN_STATIC_MODE,
             "in static mode the ceiling is the largest rank of the declared adapters and cannot be set",
             "remove it; only adapterMode: dynamic takes one",
             value,
@@ -345,7 +351,7 @@ def max_rank_in_static_mode(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="MaxRankUnsupported",
+    reason=Reason.MAX_RANK_UNSUPPORTED,
     fields="spec.adapterRuntime.maxRank",
     refused=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 48}}"),
     passes=Example("spec: {adapterMode: dynamic, adapterRuntime: {maxRank: 64}}"),
@@ -358,7 +364,7 @@ def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
         yield Finding(
             FieldError(
                 "spec.adapterRuntime.maxRank",
-                "MaxRankUnsupported",
+                Reason.MAX_RANK_UNSUPPORTED,
                 Cause.NOT_SUPPORTED,
                 f"supported values: {SUPPORTED_RANKS}",
                 value,
@@ -369,7 +375,7 @@ def max_rank_unsupported(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="RuntimeConfigMaxRankUnsupported",
+    reason=Reason.RUNTIME_CONFIG_MAX_RANK_UNSUPPORTED,
     fields="spec.runtimeConfigName",
     basis=Basis.WORLD,
     refused=Example(
@@ -391,7 +397,7 @@ def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
         detail = f"{origin} sets adapterRuntime.maxRank to {value!r}; supported values: {SUPPORTED_RANKS}"
         error = FieldError(
             "spec.runtimeConfigName",
-            "RuntimeConfigMaxRankUnsupported",
+            Reason.RUNTIME_CONFIG_MAX_RANK_UNSUPPORTED,
             Cause.INVALID,
             detail,
             seen.config.name,
@@ -402,7 +408,7 @@ def runtime_config_max_rank_unsupported(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="DedicatedCachingWithAdapters",
+    reason=Reason.DEDICATED_CACHING_WITH_ADAPTERS,
     fields="spec.caching.mode",
     refused=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Dedicated}}"),
     passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}], caching: {mode: Shared}}"),
@@ -414,7 +420,7 @@ def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
         why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
         yield invalid(
             "spec.caching.mode",
-            "DedicatedCachingWithAdapters",
+            Reason.DEDICATED_CACHING_WITH_ADAPTERS,
             f"{why}, and adapters live on the disk of a shared base",
             "use mode Shared, the default",
             view.dig(seen.spec, "caching", "mode"),
@@ -423,7 +429,7 @@ def dedicated_caching_with_adapters(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="AdapterDiskOnService",
+    reason=Reason.ADAPTER_DISK_ON_SERVICE,
     fields="spec.storage.adapterDiskSize, spec.storage.adapterDiskStorageClassName",
     refused=Example("spec: {storage: {adapterDiskSize: 100Gi}}"),
     passes=Example("spec: {storage: {defaultStorageClassName: fast}}"),
@@ -435,7 +441,7 @@ def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
         if view.dig(seen.spec, "storage", key) is not None:
             yield forbidden(
                 f"spec.storage.{key}",
-                "AdapterDiskOnService",
+                Reason.ADAPTER_DISK_ON_SERVICE,
                 "the adapter disk belongs to the base and is shared by its services",
                 "set spec.adapterDisk on the base AIMArtifact, or storage in the RuntimeConfig",
             )
@@ -443,7 +449,7 @@ def adapter_disk_on_service(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="MinReplicasAboveMax",
+    reason=Reason.MIN_REPLICAS_ABOVE_MAX,
     fields="spec.minReplicas",
     refused=Example("spec: {minReplicas: 3, maxReplicas: 2}"),
     passes=Example("spec: {minReplicas: 1, maxReplicas: 2}"),
@@ -453,12 +459,14 @@ def min_replicas_above_max(seen: ServiceSeen) -> Outputs:
     """The least number of replicas does not exceed the greatest."""
     low, high = view.integer(seen.spec, "minReplicas"), view.integer(seen.spec, "maxReplicas")
     if low is not None and high is not None and low > high:
-        yield invalid("spec.minReplicas", "MinReplicasAboveMax", f"is above spec.maxReplicas {high}", "lower it", low)
+        yield invalid(
+            "spec.minReplicas", Reason.MIN_REPLICAS_ABOVE_MAX, f"is above spec.maxReplicas {high}", "lower it", low
+        )
 
 
 @rule(
     AIM_SERVICE,
-    reason=("EnvReserved", "EnvUnusable"),
+    reason=(Reason.ENV_RESERVED, Reason.ENV_UNUSABLE),
     fields="spec.env[i].name, spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.engineEnv[name], "
     "spec.env[i].valueFrom, spec.caching.env[i]",
     refused=Example("spec: {env: [{name: PYTHONPATH, value: /opt}, {name: TOKEN, value: x, valueFrom: {}}]}"),
@@ -484,7 +492,7 @@ def env_reserved(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason=("SourceUnusable", "SizeUnusable"),
+    reason=(Reason.SOURCE_UNUSABLE, Reason.SIZE_UNUSABLE),
     fields="spec.profileOverrides.modelSources[i], spec.model.custom.modelSources[i]",
     refused=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}}"),
     passes=Example("spec: {profileOverrides: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B@main'}]}}"),
@@ -501,7 +509,7 @@ def model_source_unusable(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="AdaptersWithoutProfile",
+    reason=Reason.ADAPTERS_WITHOUT_PROFILE,
     fields="spec.profile",
     basis=Basis.REQUEST,
     refused=Example(
@@ -519,7 +527,7 @@ def adapters_without_profile(seen: ServiceSeen) -> Outputs:
     if seen.request_version == "v1alpha2" and seen.refs and not view.uses_profile_pipeline(seen.new):
         yield required(
             "spec.profile",
-            "AdaptersWithoutProfile",
+            Reason.ADAPTERS_WITHOUT_PROFILE,
             "adapters are declared, and in v1alpha2 they need a profile",
             "set spec.profile.name, or write the service as aim.eai.amd.com/v1alpha1",
         )
@@ -527,7 +535,7 @@ def adapters_without_profile(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="TemplateInV1alpha2",
+    reason=Reason.TEMPLATE_IN_V1ALPHA2,
     fields="spec.template",
     basis=Basis.REQUEST,
     refused=Example(
@@ -544,7 +552,7 @@ def template_newly_added(seen: ServiceSeen) -> Outputs:
     if seen.request_version == "v1alpha2" and added and not _present(seen.spec, "profile"):
         yield forbidden(
             "spec.template",
-            "TemplateInV1alpha2",
+            Reason.TEMPLATE_IN_V1ALPHA2,
             "a template cannot be added through v1alpha2",
             "use spec.profile, or write the service as aim.eai.amd.com/v1alpha1",
         )
@@ -555,7 +563,7 @@ def template_newly_added(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="AdapterModeImmutable",
+    reason=Reason.ADAPTER_MODE_IMMUTABLE,
     fields="spec.adapterMode",
     basis=Basis.TRANSITION,
     refused=Example("spec: {adapterMode: dynamic}", old="spec: {adapterMode: static}"),
@@ -569,7 +577,7 @@ def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
         was, now = ("dynamic", "static") if was_dynamic else ("static", "dynamic")
         yield invalid(
             "spec.adapterMode",
-            "AdapterModeImmutable",
+            Reason.ADAPTER_MODE_IMMUTABLE,
             f"the mode is fixed at creation and is {was}",
             f"delete the service and create it again with adapterMode: {now}",
             now,
@@ -578,7 +586,7 @@ def adapter_mode_changed(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="StaticAdaptersImmutable",
+    reason=Reason.STATIC_ADAPTERS_IMMUTABLE,
     fields="spec.adapters",
     basis=Basis.TRANSITION,
     refused=Example(
@@ -609,7 +617,7 @@ def static_adapters_changed(seen: ServiceSeen) -> Outputs:
     )
     yield forbidden(
         "spec.adapters",
-        "StaticAdaptersImmutable",
+        Reason.STATIC_ADAPTERS_IMMUTABLE,
         f"in static mode the adapters are fixed at creation; {told}",
         "create another service with adapterMode: dynamic, where the list can be edited at any time",
     )
@@ -617,7 +625,7 @@ def static_adapters_changed(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="ModelImmutable",
+    reason=Reason.MODEL_IMMUTABLE,
     fields="spec.model",
     basis=Basis.TRANSITION,
     refused=Example(
@@ -634,7 +642,7 @@ def model_changed(seen: ServiceSeen) -> Outputs:
     if seen.changed("model"):
         yield forbidden(
             "spec.model",
-            "ModelImmutable",
+            Reason.MODEL_IMMUTABLE,
             "the model is fixed at creation",
             "create another service for the other model",
         )
@@ -642,7 +650,7 @@ def model_changed(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="TemplateImmutable",
+    reason=Reason.TEMPLATE_IMMUTABLE,
     fields="spec.template",
     basis=Basis.TRANSITION,
     refused=Example(
@@ -663,7 +671,7 @@ def template_changed(seen: ServiceSeen) -> Outputs:
     if _template(seen.old_spec) != _template(seen.spec):
         yield forbidden(
             "spec.template",
-            "TemplateImmutable",
+            Reason.TEMPLATE_IMMUTABLE,
             "the template is fixed at creation",
             "create another service with the other template",
         )
@@ -671,7 +679,7 @@ def template_changed(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="CachingModeImmutable",
+    reason=Reason.CACHING_MODE_IMMUTABLE,
     fields="spec.caching.mode",
     basis=Basis.TRANSITION,
     refused=Example("spec: {caching: {mode: Dedicated}}", old="spec: {caching: {mode: Shared}}"),
@@ -686,7 +694,7 @@ def caching_mode_changed(seen: ServiceSeen) -> Outputs:
     if was != now:
         yield invalid(
             "spec.caching.mode",
-            "CachingModeImmutable",
+            Reason.CACHING_MODE_IMMUTABLE,
             f"the caching mode is fixed at creation and is {was}",
             "create another service with the other mode",
             view.dig(seen.spec, "caching", "mode"),
@@ -698,7 +706,7 @@ def caching_mode_changed(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason=("FeatureMissing", "FeatureScaleOnly"),
+    reason=(Reason.FEATURE_MISSING, Reason.FEATURE_SCALE_ONLY),
     fields="spec.profileOverrides.features",
     basis=Basis.WORLD,
     refused=Example(
@@ -721,7 +729,7 @@ def feature_missing(seen: ServiceSeen) -> Outputs:
         why = "adapters are declared" if seen.refs else "adapterMode is dynamic"
         yield required(
             path,
-            "FeatureMissing",
+            Reason.FEATURE_MISSING,
             f'{why}, but {who} does not advertise the feature "adapters"',
             'if its image is AIM 0.13 or newer, set spec.profileOverrides.features: ["adapters"]',
             reference.looked_at,
@@ -729,7 +737,7 @@ def feature_missing(seen: ServiceSeen) -> Outputs:
     elif seen.dynamic:
         yield required(
             path,
-            "FeatureScaleOnly",
+            Reason.FEATURE_SCALE_ONLY,
             f'adapterMode is dynamic, but {who} advertises "adapters-scale-only", which allows static mode only',
             'use adapterMode: static, or set spec.profileOverrides.features: ["adapters"] if its image can do more',
             reference.looked_at,
@@ -738,7 +746,7 @@ def feature_missing(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="ModelSourcesAmbiguous",
+    reason=Reason.MODEL_SOURCES_AMBIGUOUS,
     fields="spec.profileOverrides.modelSources, spec.profile.name or spec.model.name",
     basis=Basis.WORLD,
     refused=Example(
@@ -769,12 +777,12 @@ def model_sources_ambiguous(seen: ServiceSeen) -> Outputs:
     hint = "serve adapters with exactly one model source"
     if seen.pipeline.kind == "profile":
         hint += "; spec.profileOverrides.modelSources replaces the profile's list"
-    yield Finding(FieldError(path, "ModelSourcesAmbiguous", Cause.INVALID, detail, value, hint), rests_on)
+    yield Finding(FieldError(path, Reason.MODEL_SOURCES_AMBIGUOUS, Cause.INVALID, detail, value, hint), rests_on)
 
 
 @rule(
     AIM_SERVICE,
-    reason="TemplateOfAnotherModel",
+    reason=Reason.TEMPLATE_OF_ANOTHER_MODEL,
     fields="spec.template.name",
     basis=Basis.WORLD,
     refused=Example(
@@ -799,7 +807,7 @@ def template_of_another_model(seen: ServiceSeen) -> Outputs:
     if other is not None and other != model:
         error = FieldError(
             "spec.template.name",
-            "TemplateOfAnotherModel",
+            Reason.TEMPLATE_OF_ANOTHER_MODEL,
             Cause.INVALID,
             f'this template is for the model "{other}", the service names "{model}"',
             named,
@@ -905,7 +913,7 @@ def adapter_rank_above_ceiling(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="ReferenceNotFound",
+    reason=Reason.REFERENCE_NOT_FOUND,
     fields="spec.runtimeConfigName",
     basis=Basis.STORED,
     refused=Example("spec: {runtimeConfigName: fast}"),
@@ -917,7 +925,7 @@ def runtime_config_missing(seen: ServiceSeen) -> Outputs:
     if seen.config.missing:
         error = FieldError(
             "spec.runtimeConfigName",
-            "ReferenceNotFound",
+            Reason.REFERENCE_NOT_FOUND,
             Cause.NOT_FOUND,
             "no AIMRuntimeConfig or AIMClusterRuntimeConfig has this name",
             seen.config.name,
@@ -931,7 +939,7 @@ def runtime_config_missing(seen: ServiceSeen) -> Outputs:
 
 @rule(
     AIM_SERVICE,
-    reason="AdapterArtifactNotFound",
+    reason=Reason.ADAPTER_ARTIFACT_NOT_FOUND,
     fields="spec.adapters[i].name",
     basis=Basis.WORLD,
     warns=True,
@@ -947,14 +955,16 @@ def adapter_not_found_yet(seen: ServiceSeen) -> Outputs:
     for ref in absent:
         if ref not in missing:
             detail = f'no AIMArtifact can be named "{_short(ref.name, 30)}": {NAME_WORDS}'
-            yield FieldWarning(ref.path, "AdapterArtifactNotFound", detail, 4)
+            yield FieldWarning(ref.path, Reason.ADAPTER_ARTIFACT_NOT_FOUND, detail, 4)
     if len(missing) > _SINGLE_WARNINGS:
         names = fit_names([ref.name for ref in missing], 60)
-        yield FieldWarning("spec.adapters", "AdapterArtifactNotFound", f"AIMArtifacts not found yet: {names}", 20)
+        yield FieldWarning(
+            "spec.adapters", Reason.ADAPTER_ARTIFACT_NOT_FOUND, f"AIMArtifacts not found yet: {names}", 20
+        )
         return
     for ref in missing:
         detail = f'AIMArtifact "{_short(ref.name, 35)}" not found yet; it is staged once it exists'
-        yield FieldWarning(ref.path, "AdapterArtifactNotFound", detail, 20)
+        yield FieldWarning(ref.path, Reason.ADAPTER_ARTIFACT_NOT_FOUND, detail, 20)
 
 
 _SINGLE_WARNINGS = 3
@@ -962,7 +972,7 @@ _SINGLE_WARNINGS = 3
 
 @rule(
     AIM_SERVICE,
-    reason="ReferenceNotFound",
+    reason=Reason.REFERENCE_NOT_FOUND,
     fields="spec.profile.name, spec.model.name, spec.template.name, spec.runtimeConfigName",
     basis=Basis.WORLD,
     warns=True,
@@ -985,18 +995,18 @@ def reference_not_found_yet(seen: ServiceSeen) -> Outputs:
             detail = f'no {kinds} "{_short(reference.name)}" exists yet'
             if not possible_name(reference.name):
                 detail = f'nothing can be named "{_short(reference.name, 30)}": {NAME_WORDS}'
-            yield FieldWarning(path if named else other_path, "ReferenceNotFound", detail, 10)
+            yield FieldWarning(path if named else other_path, Reason.REFERENCE_NOT_FOUND, detail, 10)
     if seen.config.missing:
         name = seen.config.name
         detail = f'no RuntimeConfig "{_short(name, 40)}" exists yet; the service waits for it'
         if not possible_name(name):
             detail = f'nothing can be named "{_short(name, 30)}": {NAME_WORDS}'
-        yield FieldWarning("spec.runtimeConfigName", "ReferenceNotFound", detail, 10)
+        yield FieldWarning("spec.runtimeConfigName", Reason.REFERENCE_NOT_FOUND, detail, 10)
 
 
 @rule(
     AIM_SERVICE,
-    reason=("BaseNotFound", "ProfileNotDeployable", "TemplateNotChosen"),
+    reason=(Reason.BASE_NOT_FOUND, Reason.PROFILE_NOT_DEPLOYABLE, Reason.TEMPLATE_NOT_CHOSEN),
     fields="spec.profile.name, spec.model.name",
     basis=Basis.WORLD,
     warns=True,
@@ -1012,7 +1022,7 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
     path = "spec.profile.name" if pipeline.kind == "profile" else "spec.model.name"
     if pipeline.kind == "profile" and isinstance(pipeline.profile, Resolved) and not pipeline.sources:
         yield FieldWarning(
-            path, "ProfileNotDeployable", "the profile has no modelSources: there is nothing to serve", 15
+            path, Reason.PROFILE_NOT_DEPLOYABLE, "the profile has no modelSources: there is nothing to serve", 15
         )
     elif len(pipeline.fitting) > 1 and view.text(seen.spec, "template", "name") is None:
         names = ", ".join(
@@ -1021,17 +1031,17 @@ def base_not_found_yet(seen: ServiceSeen) -> Outputs:
         names += " …" if len(pipeline.fitting) > 2 else ""
         cure = "name one" if seen.old is None else "set the model's default"  # a template is named at creation only
         detail = f"{len(pipeline.fitting)} templates fit ({names}): none is chosen; {cure}"
-        yield FieldWarning("spec.template.name", "TemplateNotChosen", detail, 15)
+        yield FieldWarning("spec.template.name", Reason.TEMPLATE_NOT_CHOSEN, detail, 15)
     elif without_template(pipeline):
-        yield FieldWarning("spec.template.name", "TemplateNotChosen", NO_TEMPLATE, 15)
+        yield FieldWarning("spec.template.name", Reason.TEMPLATE_NOT_CHOSEN, NO_TEMPLATE, 15)
     elif seen.refs and seen.base.state == "guessed":
         detail = f"no base artifact for {_short(seen.base.model_id or '', 40)} yet; adapters are judged once it exists"
-        yield FieldWarning(path, "BaseNotFound", detail, 60)
+        yield FieldWarning(path, Reason.BASE_NOT_FOUND, detail, 60)
 
 
 @rule(
     AIM_SERVICE,
-    reason="AdapterProbablyIncompatible",
+    reason=Reason.ADAPTER_PROBABLY_INCOMPATIBLE,
     fields="spec.adapters[i].name",
     basis=Basis.WORLD,
     warns=True,
@@ -1054,12 +1064,17 @@ def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
         fits = [str(name) for name in view.items(artifact, "spec", "compatibleWith")]
         if fits and seen.base.model_id not in fits:
             detail = f"it fits {_short(fits[0], 30)}; the model source suggests {_short(seen.base.model_id, 30)}"
-            yield FieldWarning(ref.path, "AdapterProbablyIncompatible", detail, 5)
+            yield FieldWarning(ref.path, Reason.ADAPTER_PROBABLY_INCOMPATIBLE, detail, 5)
 
 
 @rule(
     AIM_SERVICE,
-    reason=("CeilingChangeRolls", "CeilingChangeDeferred", "ProfileChangeRolls", "AutoscalingChangeRolls"),
+    reason=(
+        Reason.CEILING_CHANGE_ROLLS,
+        Reason.CEILING_CHANGE_DEFERRED,
+        Reason.PROFILE_CHANGE_ROLLS,
+        Reason.AUTOSCALING_CHANGE_ROLLS,
+    ),
     fields="spec.adapterRuntime.maxRank, spec.profile, spec.minReplicas",
     basis=Basis.TRANSITION,
     warns=True,
@@ -1093,22 +1108,24 @@ def change_rolls_pods(seen: ServiceSeen) -> Outputs:
         if seen.ceiling.deferred and not seen.ceiling.invalid_because:
             waits = fit_names(seen.ceiling.unresolved, 30)
             detail = f"lowering from {was} to {seen.ceiling.asked.value} waits for {waits}, then {rolls}"
-            yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeDeferred", detail, 0)
+            yield FieldWarning("spec.adapterRuntime.maxRank", Reason.CEILING_CHANGE_DEFERRED, detail, 0)
         elif was is not None and seen.ceiling.value is not None and was != seen.ceiling.value:
             detail = f"changing the ceiling from {was} to {seen.ceiling.value} {pods}"
-            yield FieldWarning("spec.adapterRuntime.maxRank", "CeilingChangeRolls", detail, 0)
+            yield FieldWarning("spec.adapterRuntime.maxRank", Reason.CEILING_CHANGE_ROLLS, detail, 0)
     for key in ("profile", "profileOverrides"):
         if seen.changed(key):
-            yield FieldWarning(f"spec.{key}", "ProfileChangeRolls", f"this change {pods}", 0)
+            yield FieldWarning(f"spec.{key}", Reason.PROFILE_CHANGE_ROLLS, f"this change {pods}", 0)
             break
     if _autoscales(seen.old_spec) != _autoscales(seen.spec):
         turned = "on" if _autoscales(seen.spec) else "off"
-        yield FieldWarning("spec.minReplicas", "AutoscalingChangeRolls", f"turning autoscaling {turned} {pods}", 0)
+        yield FieldWarning(
+            "spec.minReplicas", Reason.AUTOSCALING_CHANGE_ROLLS, f"turning autoscaling {turned} {pods}", 0
+        )
 
 
 @rule(
     AIM_SERVICE,
-    reason="MoreAdaptersThanSlots",
+    reason=Reason.MORE_ADAPTERS_THAN_SLOTS,
     fields="spec.adapters",
     warns=True,
     refused=Example("spec: {adapters: !repeat {count: 9, name: adapter, kind: AIMArtifact}}"),
@@ -1122,12 +1139,12 @@ def more_adapters_than_slots(seen: ServiceSeen) -> Outputs:
         detail = (
             f"{count} adapters share {GPU_ADAPTER_SLOTS} GPU slots: requests for others wait while one is swapped in"
         )
-        yield FieldWarning("spec.adapters", "MoreAdaptersThanSlots", detail, 40)
+        yield FieldWarning("spec.adapters", Reason.MORE_ADAPTERS_THAN_SLOTS, detail, 40)
 
 
 @rule(
     AIM_SERVICE,
-    reason="ImageTooOld",
+    reason=Reason.IMAGE_TOO_OLD,
     fields="spec.profile.name, spec.model.image",
     basis=Basis.WORLD,
     warns=True,
@@ -1144,12 +1161,14 @@ def image_predates_adapters(seen: ServiceSeen) -> Outputs:
     if seen.uses_adapters and image is not None and image_too_old(image):
         path = "spec.profile.name" if seen.pipeline.kind == "profile" else "spec.model"
         tag = _short(image_tag(image), 20)
-        yield FieldWarning(path, "ImageTooOld", f"image tag {tag} is older than 0.13: it will load no adapter", 3)
+        yield FieldWarning(
+            path, Reason.IMAGE_TOO_OLD, f"image tag {tag} is older than 0.13: it will load no adapter", 3
+        )
 
 
 @rule(
     AIM_SERVICE,
-    reason="EngineArgsSwitchAdaptersOff",
+    reason=Reason.ENGINE_ARGS_SWITCH_ADAPTERS_OFF,
     fields="spec.profileOverrides.engineArgs, spec.env[i].value, spec.profile.name",
     basis=Basis.WORLD,
     warns=True,
@@ -1167,12 +1186,17 @@ def engine_args_switch_adapters_off(seen: ServiceSeen) -> Outputs:
         field, key = found
         where = "the profile's engineArgs" if field == "spec.profile.name" else "it"
         detail = f'"{_short(key, 20)}" in {where} switches the adapters of the engine off: it will load none'
-        yield FieldWarning(field, "EngineArgsSwitchAdaptersOff", detail, 3)
+        yield FieldWarning(field, Reason.ENGINE_ARGS_SWITCH_ADAPTERS_OFF, detail, 3)
 
 
 @rule(
     AIM_SERVICE,
-    reason=("FieldDeprecated", "ReplicasIgnored", "EnvHasNoEffect", "AcceleratorModelUnfamiliar"),
+    reason=(
+        Reason.FIELD_DEPRECATED,
+        Reason.REPLICAS_IGNORED,
+        Reason.ENV_HAS_NO_EFFECT,
+        Reason.ACCELERATOR_MODEL_UNFAMILIAR,
+    ),
     fields="spec.cacheModel, spec.replicas, spec.env[i].name, spec.caching.env[i].name, "
     "spec.profileOverrides.containerEnv[i].name, spec.profileOverrides.acceleratorModel",
     warns=True,
@@ -1183,7 +1207,9 @@ def engine_args_switch_adapters_off(seen: ServiceSeen) -> Outputs:
 def setting_without_effect(seen: ServiceSeen) -> Outputs:
     """What is accepted but has no effect is said."""
     if view.dig(seen.spec, "cacheModel") is not None:
-        yield FieldWarning("spec.cacheModel", "FieldDeprecated", "deprecated and ignored; use spec.caching.mode", 70)
+        yield FieldWarning(
+            "spec.cacheModel", Reason.FIELD_DEPRECATED, "deprecated and ignored; use spec.caching.mode", 70
+        )
     yield from _replicas_ignored(seen.spec)
     for path, name in (
         *((f"spec.env[{index}].name", name) for index, name in enumerate(seen.env)),
@@ -1191,11 +1217,11 @@ def setting_without_effect(seen: ServiceSeen) -> Outputs:
     ):
         if name in PREDICTOR_ENV or (seen.uses_adapters and name.startswith(ADAPTER_ENV_PREFIX)):
             detail = f"{_short(name, 40)} is always set for the server; this has no effect"
-            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+            yield FieldWarning(path, Reason.ENV_HAS_NO_EFFECT, detail, 45)
     for path, name in env_names(seen.new, "spec", "caching", "env"):
         if not job_env_allowed(name):
             detail = f"{_short(name, 40)} has no effect: download Jobs take credentials and tuning only"
-            yield FieldWarning(path, "EnvHasNoEffect", detail, 45)
+            yield FieldWarning(path, Reason.ENV_HAS_NO_EFFECT, detail, 45)
     if "profileOverrides" in seen.spec:
         overrides = view.mapping(seen.spec, "profileOverrides")
         model = view.text(overrides, "acceleratorModel")
@@ -1224,10 +1250,10 @@ def _replicas_ignored(spec: Json) -> Iterable[FieldWarning]:
         return
     if _autoscales(spec):
         detail = "ignored: minReplicas and maxReplicas differ, so the number of replicas is scaled"
-        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
+        yield FieldWarning("spec.replicas", Reason.REPLICAS_IGNORED, detail, 50)
     elif replicas != least:
         detail = f"ignored: minReplicas and maxReplicas fix the number of replicas at {least}"
-        yield FieldWarning("spec.replicas", "ReplicasIgnored", detail, 50)
+        yield FieldWarning("spec.replicas", Reason.REPLICAS_IGNORED, detail, 50)
 
 
 def _template(spec: Json) -> tuple[str | None, bool] | None:

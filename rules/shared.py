@@ -9,6 +9,7 @@ from functools import lru_cache
 from api import view
 from api.accelerators import DEVICE_IDS
 from api.errors import Cause, FieldError, FieldWarning
+from api.reasons import Reason
 from api.source_uri import SourceUriError, parse_source_uri
 from rules.environment import RESERVED_ENV, usable_env_entry
 from rules.seen import invalid
@@ -34,7 +35,7 @@ def unknown_word(path: str, value: object, known: tuple[str, ...]) -> Iterator[F
         return
     hint = did_you_mean(value, known)
     yield Finding(
-        FieldError(path, "WordUnknown", Cause.NOT_SUPPORTED, f"supported values: {quoted(known)}", value, hint)
+        FieldError(path, Reason.WORD_UNKNOWN, Cause.NOT_SUPPORTED, f"supported values: {quoted(known)}", value, hint)
     )
 
 
@@ -42,7 +43,9 @@ def reserved_env_findings(names: Iterable[tuple[str, str]]) -> Iterator[Finding]
     """Refuse variables of the server container that KServe gives a meaning of its own."""
     for path, name in names:
         if name in RESERVED_ENV:
-            yield invalid(path, "EnvReserved", "KServe uses this variable for itself", "remove or rename it", name)
+            yield invalid(
+                path, Reason.ENV_RESERVED, "KServe uses this variable for itself", "remove or rename it", name
+            )
 
 
 def unusable_env_findings(obj: object, *path: str, names: bool = True) -> Iterator[Finding]:
@@ -61,10 +64,10 @@ def unusable_env_findings(obj: object, *path: str, names: bool = True) -> Iterat
             both = entry.get("value") and source
             detail = "value and valueFrom are both set" if both else "valueFrom does not name exactly one source"
             hint = "keep one of the two" if both else "for example valueFrom.secretKeyRef with name and key"
-            yield invalid(f"{prefix}[{index}].valueFrom", "EnvUnusable", f"{detail}: no pod takes that", hint)
+            yield invalid(f"{prefix}[{index}].valueFrom", Reason.ENV_UNUSABLE, f"{detail}: no pod takes that", hint)
         elif names:
             detail = "a variable's name is of printable ASCII characters other than ="
-            yield invalid(f"{prefix}[{index}].name", "EnvUnusable", detail, "rename it", name)
+            yield invalid(f"{prefix}[{index}].name", Reason.ENV_UNUSABLE, detail, "rename it", name)
 
 
 def source_findings(obj: object, *path: str) -> Iterator[Finding]:
@@ -82,7 +85,7 @@ def source_uri_finding(path: str, uri: object) -> Iterator[Finding]:
     try:
         parse_source_uri(uri)
     except SourceUriError as error:
-        yield invalid(path, "SourceUnusable", str(error), value=uri)
+        yield invalid(path, Reason.SOURCE_UNUSABLE, str(error), value=uri)
 
 
 def size_finding(path: str, size: object) -> Iterator[Finding]:
@@ -92,7 +95,7 @@ def size_finding(path: str, size: object) -> Iterator[Finding]:
     match = _QUANTITY.match(size) if isinstance(size, str) else None
     good = float(match.group(1)) > 0 if match else isinstance(size, int) and size > 0
     if not good:
-        yield invalid(path, "SizeUnusable", "a size is a quantity above zero", 'for example "50Gi"', size)
+        yield invalid(path, Reason.SIZE_UNUSABLE, "a size is a quantity above zero", 'for example "50Gi"', size)
 
 
 def image_tag(image: str) -> str:
@@ -118,7 +121,9 @@ def unfamiliar_accelerator(path: str, model: str | None, vendor: str | None = No
     guess = did_you_mean(model, DEVICE_IDS, _ALIKE)
     if guess:
         shown = model if len(model) <= 20 else f"{model[:19]}…"
-        yield FieldWarning(path, "AcceleratorModelUnfamiliar", f'unfamiliar accelerator model "{shown}"; {guess}', 30)
+        yield FieldWarning(
+            path, Reason.ACCELERATOR_MODEL_UNFAMILIAR, f'unfamiliar accelerator model "{shown}"; {guess}', 30
+        )
 
 
 def unimplemented_warnings(spec: Mapping[str, object], paths: Iterable[tuple[str, ...]]) -> Iterator[FieldWarning]:
@@ -126,5 +131,5 @@ def unimplemented_warnings(spec: Mapping[str, object], paths: Iterable[tuple[str
     for path in paths:
         if view.dig(spec, *path) is not None:
             yield FieldWarning(
-                f"spec.{'.'.join(path)}", "FieldNotImplemented", "aim-adapters does not act on this field", 80
+                f"spec.{'.'.join(path)}", Reason.FIELD_NOT_IMPLEMENTED, "aim-adapters does not act on this field", 80
             )

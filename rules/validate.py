@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
+from api.reasons import Reason
 from api.view import Json
 from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
 from rules.glance import ToAsk, left_to_ask
@@ -96,11 +97,11 @@ def _rules_to_ask(kind: str, left: ToAsk, warns: bool | None) -> tuple[Rule, ...
 
 
 @lru_cache(maxsize=1024)
-def _rules_that_say(kind: str, reasons: frozenset[str]) -> tuple[Rule, ...]:
+def _rules_that_say(kind: str, reasons: frozenset[Reason]) -> tuple[Rule, ...]:
     refusing = rules_for(kind, Basis.OBJECT, Basis.WORLD, Basis.REQUEST, warns=False)
     return tuple(entry for entry in refusing if not reasons.isdisjoint(entry.reasons))
 
 
 @cache
-def _said_of_requests(kind: str) -> frozenset[str]:
+def _said_of_requests(kind: str) -> frozenset[Reason]:
     return frozenset(reason for entry in rules_for(kind, Basis.REQUEST) for reason in entry.reasons)

@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from api.reasons import Reason
+
 try:
     from yaml import CSafeLoader as AnyLoader
 except ImportError:  # PyYAML without libyaml: the same marks, ten times slower
@@ -68,7 +70,7 @@ class Position:
 class Problem:
     """What keeps a text, or a part of it, from being read: a reason of `cli.lint.reasons`."""
 
-    reason: str
+    reason: Reason
     detail: str
     position: Position
     path: str = ""
@@ -143,7 +145,7 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Pro
         except _UnreadableError as error:
             problems.append(error.problem)
         except RecursionError:
-            problems.append(Problem("YamlTooLarge", "it is nested too deeply", Position(offset + 1, 1)))
+            problems.append(Problem(Reason.YAML_TOO_LARGE, "it is nested too deeply", Position(offset + 1, 1)))
         except yaml.YAMLError as error:
             if is_json and (found := _read_json(text)) is not None:
                 documents += found
@@ -232,13 +234,13 @@ def _syntax(error: yaml.YAMLError, part: str, offset: int) -> Problem:
             )
         elif "\t" in line[: mark.column + 1]:
             words += "; a tab: YAML is indented with spaces"
-        return Problem("YamlInvalid", words, Position(offset + mark.line + 1, mark.column + 1))
+        return Problem(Reason.YAML_INVALID, words, Position(offset + mark.line + 1, mark.column + 1))
     place = getattr(error, "position", None)
     if isinstance(place, int):
         before = part[:place]
         position = Position(offset + before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1)
-        return Problem("YamlInvalid", "a control character that YAML does not allow", position)
-    return Problem("YamlInvalid", str(error).splitlines()[0], Position(offset + 1, 1))
+        return Problem(Reason.YAML_INVALID, "a control character that YAML does not allow", position)
+    return Problem(Reason.YAML_INVALID, str(error).splitlines()[0], Position(offset + 1, 1))
 
 
 def _unpack(document: Document) -> Iterator[Document]:
@@ -277,14 +279,18 @@ class _Reader:
     def read(self, node: Node, path: str, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > MOST_NODES or depth > MOST_DEPTH:
-            raise _UnreadableError(Problem("YamlTooLarge", "it is too large or nested too deeply", self._place(node)))
+            raise _UnreadableError(
+                Problem(Reason.YAML_TOO_LARGE, "it is too large or nested too deeply", self._place(node))
+            )
         if isinstance(node, ScalarNode):
             if node.tag == f"{_TAG}float" and _NOT_FINITE.match(node.value):
                 detail = f"{node.value} is no value of JSON, so kubectl cannot send it: quote it if the word is meant"
-                self.problems.append(Problem("YamlInvalid", detail, self._place(node), path))
+                self.problems.append(Problem(Reason.YAML_INVALID, detail, self._place(node), path))
             return read_scalar(node.tag, node.value)
         if id(node) in self._open:
-            raise _UnreadableError(Problem("YamlInvalid", "an alias refers to a node around it", self._place(node)))
+            raise _UnreadableError(
+                Problem(Reason.YAML_INVALID, "an alias refers to a node around it", self._place(node))
+            )
         self._open.add(id(node))
         try:
             if isinstance(node, SequenceNode):
@@ -303,13 +309,13 @@ class _Reader:
                 continue
             if not isinstance(key, ScalarNode):
                 words = "a key is not a word" + (_TEMPLATE if isinstance(key, MappingNode) else "")  # {{ … }}
-                raise _UnreadableError(Problem("YamlInvalid", words, self._place(key)))
+                raise _UnreadableError(Problem(Reason.YAML_INVALID, words, self._place(key)))
             name = str(key.value)
             member = f"{path}.{name}" if path else name
             if name in places:
                 first = self._place(places[name]).line
                 detail = f'the key "{name}" was given before, in line {first}; only one of them would count'
-                self.problems.append(Problem("KeyDuplicate", detail, self._place(key), member))
+                self.problems.append(Problem(Reason.KEY_DUPLICATE, detail, self._place(key), member))
             places[name] = key
             own[name] = self.read(value, member, depth + 1)
         return merged | own

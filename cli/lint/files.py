@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from api import view
+from api.reasons import Reason
 from cli.lint.document import Document, Position, Problem, parse
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -110,6 +111,6 @@ def read(file: str) -> tuple[str, list[Document], list[Problem]]:
         words = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        return shown, [], [Problem("TextNotUtf8", "the text is not UTF-8", Position(line, 1))]
+        return shown, [], [Problem(Reason.TEXT_NOT_UTF8, "the text is not UTF-8", Position(line, 1))]
     documents, problems = parse(words, is_json=file.lower().endswith(".json") or raw[:1] in (b"{", b"["))
     return shown, documents, problems

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from api import view
 from api.errors import FieldError, FieldWarning
 from api.kinds import AIM_GROUP, AIM_SERVICE_V1ALPHA1, Kind
+from api.reasons import Reason
 from api.view import Json
 from cli.lint.document import Document, Position, Problem
 from cli.lint.schema import check_shape
@@ -22,7 +23,7 @@ Level = Literal["error", "warning"]
 _VERSIONS = {kind.kind: (kind.version,) for kind in KIND_BY_NAME.values()} | {
     AIM_SERVICE_V1ALPHA1.kind: (KIND_BY_NAME["AIMService"].version, AIM_SERVICE_V1ALPHA1.version)
 }
-NOT_THERE = frozenset({"AdapterArtifactNotFound", "ReferenceNotFound", "BaseNotFound"})
+NOT_THERE = frozenset({Reason.ADAPTER_ARTIFACT_NOT_FOUND, Reason.REFERENCE_NOT_FOUND, Reason.BASE_NOT_FOUND})
 """Warnings about what is not among the files: `--cluster` or `--assume` tells more."""
 
 
@@ -101,7 +102,7 @@ class Collected:
         value = document.value
         version, kind = view.text(value, "apiVersion"), view.text(value, "kind")
         if not isinstance(value, Mapping) or (version is None and kind is None):
-            self.findings.append(_tell(file, document, "", "NotAnObject", "this is no Kubernetes object"))
+            self.findings.append(_tell(file, document, "", Reason.NOT_AN_OBJECT, "this is no Kubernetes object"))
             return None
         group, _, number = (version or "").rpartition("/")
         known = KIND_BY_NAME.get(kind or "")
@@ -109,20 +110,22 @@ class Collected:
             self.others += 1
             if known is not None:
                 message = f'{kind} belongs to {AIM_GROUP}, not to "{version or ""}"; it was not checked'
-                self.findings.append(_tell(file, document, "apiVersion", "GroupUnknown", message, level="warning"))
+                self.findings.append(
+                    _tell(file, document, "apiVersion", Reason.GROUP_UNKNOWN, message, level="warning")
+                )
             return None
         if known is None:
             if not kind:
-                self.findings.append(_tell(file, document, "kind", "NotAnObject", "it is missing"))
+                self.findings.append(_tell(file, document, "kind", Reason.NOT_AN_OBJECT, "it is missing"))
                 return None
             hint = did_you_mean(kind, KIND_BY_NAME)
             message = f'{AIM_GROUP} has no kind "{kind}"' + (f" ({hint})" if hint else "")
-            self.findings.append(_tell(file, document, "kind", "KindUnknown", message))
+            self.findings.append(_tell(file, document, "kind", Reason.KIND_UNKNOWN, message))
             return None
         if number not in _VERSIONS[known.kind]:
             served = " or ".join(f"{AIM_GROUP}/{one}" for one in _VERSIONS[known.kind])
             message = f'{known.kind} is not served in version "{number}": write {served}'
-            self.findings.append(_tell(file, document, "apiVersion", "VersionUnknown", message))
+            self.findings.append(_tell(file, document, "apiVersion", Reason.VERSION_UNKNOWN, message))
             return None
         return Manifest(file, document, known, number, _placed(value, known, namespace))
 
@@ -197,7 +200,7 @@ def _judge_one(manifest: Manifest, world: World, context: Context) -> Iterator[F
         yield manifest.error(_with_raw(error, manifest.document))
     if manifest.version == AIM_SERVICE_V1ALPHA1.version and manifest.kind.kind == AIM_SERVICE_V1ALPHA1.kind:
         message = f"v1alpha1 is deprecated; write {AIM_GROUP}/v1alpha2 (adapters then need spec.profile)"
-        yield manifest.tell("warning", "apiVersion", "VersionDeprecated", message)
+        yield manifest.tell("warning", "apiVersion", Reason.VERSION_DEPRECATED, message)
     said = {error.path for error in shape}
     verdict = validate(manifest.kind, manifest.obj, None, world, request_version=manifest.version, context=context)
     for field_error in verdict.errors:
@@ -207,13 +210,15 @@ def _judge_one(manifest: Manifest, world: World, context: Context) -> Iterator[F
         if warning.path not in said or not warning.path:
             yield manifest.warning(warning)
     for failure in verdict.failures:
-        yield manifest.tell("error" if failure.blocks else "warning", "", "RuleFailed", f"rule {failure.rule} failed")
+        yield manifest.tell(
+            "error" if failure.blocks else "warning", "", Reason.RULE_FAILED, f"rule {failure.rule} failed"
+        )
 
 
 def _with_raw(error: FieldError, document: Document) -> FieldError:
     """A wrong type's hint shows what is written: `yes`, not `true`."""
     raw = document.raw(error.path)
-    if error.reason != "TypeWrong" or not error.hint.startswith("quote it") or raw is None:
+    if error.reason != Reason.TYPE_WRONG or not error.hint.startswith("quote it") or raw is None:
         return error
     return FieldError(error.path, error.reason, error.cause, error.detail, raw, f'quote it: "{raw}"')
 
@@ -228,4 +233,4 @@ def _duplicates(manifests: Iterable[Manifest]) -> Iterator[Finding]:
         if other is not manifest:
             place = other.document.locate("metadata.name")
             message = f"{manifest.subject} is given before, in {other.file}:{place.line}"
-            yield manifest.tell("error", "metadata.name", "ObjectDuplicate", message)
+            yield manifest.tell("error", "metadata.name", Reason.OBJECT_DUPLICATE, message)

@@ -14,6 +14,7 @@ from typing import Any
 from api.errors import Cause, FieldError
 from api.kinds import Kind
 from api.names import is_label_value
+from api.reasons import Reason
 from rules.shared import possible_name
 from rules.suggest import did_you_mean, quoted
 
@@ -81,18 +82,18 @@ def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
         yield _wrong_type("metadata.name", name, "string")
     elif name is not None and (not possible_name(name) or len(name) > 253):
         detail = "a name has at most 253 of a-z, 0-9, '-' and '.', and begins and ends with a letter or digit"
-        yield FieldError("metadata.name", "NameInvalid", Cause.INVALID, detail, name)
+        yield FieldError("metadata.name", Reason.NAME_INVALID, Cause.INVALID, detail, name)
     namespace = metadata.get("namespace")
     if namespace is not None and not isinstance(namespace, str):
         yield _wrong_type("metadata.namespace", namespace, "string")
     elif namespace and not kind.namespaced:
         detail = f"{kind.kind} belongs to the whole cluster"
         yield FieldError(
-            "metadata.namespace", "NamespaceOnClusterKind", Cause.FORBIDDEN, detail, hint="remove the namespace"
+            "metadata.namespace", Reason.NAMESPACE_ON_CLUSTER_KIND, Cause.FORBIDDEN, detail, hint="remove the namespace"
         )
     elif namespace and (not possible_name(namespace) or "." in namespace or len(namespace) > 63):
         detail = "a namespace's name has at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
-        yield FieldError("metadata.namespace", "NameInvalid", Cause.INVALID, detail, namespace)
+        yield FieldError("metadata.namespace", Reason.NAME_INVALID, Cause.INVALID, detail, namespace)
     yield from _unknown(metadata, _METADATA, "metadata")
     for field in ("labels", "annotations"):
         yield from _string_map(metadata.get(field), f"metadata.{field}")
@@ -108,12 +109,12 @@ def _string_map(value: object, path: str) -> Iterator[FieldError]:
         place = join(path, str(key))
         if not _qualified(str(key)):
             detail = f"a key is [prefix/]name: the prefix a DNS name, the name {_LABEL_WORDS}"
-            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, str(key))
+            yield FieldError(place, Reason.NAME_INVALID, Cause.INVALID, detail, str(key))
         if member is not None and not isinstance(member, str):
             yield _wrong_type(place, member, "string")
         elif member and path == "metadata.labels" and not is_label_value(member):
             detail = f"the value of a label has {_LABEL_WORDS}"
-            yield FieldError(place, "NameInvalid", Cause.INVALID, detail, member)
+            yield FieldError(place, Reason.NAME_INVALID, Cause.INVALID, detail, member)
 
 
 def _qualified(key: str) -> bool:
@@ -179,15 +180,19 @@ def _unknown(value: Mapping[str, Any], known: Mapping[str, Any] | Set[str], path
             hint = did_you_mean(name, known)
             if not hint and len(known) <= _SHOWN_FIELDS:
                 hint = f"fields here: {', '.join(sorted(known))}"
-            yield FieldError(join(path, name), "FieldUnknown", Cause.FORBIDDEN, f'unknown field "{name}"', None, hint)
+            yield FieldError(
+                join(path, name), Reason.FIELD_UNKNOWN, Cause.FORBIDDEN, f'unknown field "{name}"', None, hint
+            )
 
 
 def _array(value: list[Any], schema: Schema, path: str) -> Iterator[FieldError]:
     most, least = schema.get("maxItems"), schema.get("minItems")
     if most is not None and len(value) > most:
-        yield FieldError(path, "ListTooLong", Cause.TOO_MANY, f"at most {most} entries, there are {len(value)}")
+        yield FieldError(path, Reason.LIST_TOO_LONG, Cause.TOO_MANY, f"at most {most} entries, there are {len(value)}")
     if least is not None and len(value) < least:
-        yield FieldError(path, "ListTooShort", Cause.INVALID, f"at least {least} entries, there are {len(value)}")
+        yield FieldError(
+            path, Reason.LIST_TOO_SHORT, Cause.INVALID, f"at least {least} entries, there are {len(value)}"
+        )
     items: Schema = schema.get("items", {})
     for index, item in enumerate(value):
         yield from _check(item, items, f"{path}[{index}]")
@@ -208,7 +213,7 @@ def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[FieldEr
         if word in seen:
             shown = "/".join(str(item.get(key)) for key in keys if key in item) if keys else item
             yield FieldError(
-                f"{path}[{index}]", "ListEntryDuplicate", Cause.DUPLICATE, "it is in the list before", shown
+                f"{path}[{index}]", Reason.LIST_ENTRY_DUPLICATE, Cause.DUPLICATE, "it is in the list before", shown
             )
         seen.add(word)
 
@@ -217,21 +222,21 @@ def _string(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
     least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
     if least is not None and len(value) < least:
         detail = "it must not be empty" if least == 1 else f"at least {least} characters"
-        yield FieldError(path, "TextTooShort", Cause.INVALID, detail, value)
+        yield FieldError(path, Reason.TEXT_TOO_SHORT, Cause.INVALID, detail, value)
     elif most is not None and len(value) > most:
-        yield FieldError(path, "TextTooLong", Cause.INVALID, f"at most {most} characters", value)
+        yield FieldError(path, Reason.TEXT_TOO_LONG, Cause.INVALID, f"at most {most} characters", value)
     elif pattern is not None and not re.search(pattern, value):
-        yield FieldError(path, "PatternMismatch", Cause.INVALID, f"it must match {pattern}", value)
+        yield FieldError(path, Reason.PATTERN_MISMATCH, Cause.INVALID, f"it must match {pattern}", value)
 
 
 def _number(value: int | float, schema: Schema, path: str) -> Iterator[FieldError]:
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and value < least:
-        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, f"it must be at least {least}", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"it must be at least {least}", value)
     elif most is not None and value > most:
-        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, f"it must be at most {most}", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"it must be at most {most}", value)
     elif schema.get("format") == "int32" and abs(value) >= 2**31:
-        yield FieldError(path, "NumberOutOfBounds", Cause.INVALID, "it does not fit in 32 bits", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, "it does not fit in 32 bits", value)
 
 
 def _enum(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
@@ -239,7 +244,9 @@ def _enum(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
     if allowed is not None and value not in allowed:
         words = [str(word) for word in allowed]
         detail = f"supported values: {quoted(words)}"
-        yield FieldError(path, "ValueNotSupported", Cause.NOT_SUPPORTED, detail, value, did_you_mean(value, words))
+        yield FieldError(
+            path, Reason.VALUE_NOT_SUPPORTED, Cause.NOT_SUPPORTED, detail, value, did_you_mean(value, words)
+        )
 
 
 def _int_or_string(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
@@ -247,11 +254,11 @@ def _int_or_string(value: Any, schema: Schema, path: str) -> Iterator[FieldError
         yield _wrong_type(path, value, "integer or string")
     elif isinstance(value, str) and (pattern := schema.get("pattern")) and not re.search(pattern, value):
         detail = 'it must be a quantity, for example "50Gi"' if "KMGTPE" in pattern else f"it must match {pattern}"
-        yield FieldError(path, "PatternMismatch", Cause.INVALID, detail, value)
+        yield FieldError(path, Reason.PATTERN_MISMATCH, Cause.INVALID, detail, value)
 
 
 def _required(path: str) -> FieldError:
-    return FieldError(path, "FieldRequired", Cause.REQUIRED, "it must be set")
+    return FieldError(path, Reason.FIELD_REQUIRED, Cause.REQUIRED, "it must be set")
 
 
 _WORDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -267,7 +274,9 @@ def _wrong_type(path: str, value: Any, wanted: str) -> FieldError:
     elif wanted == "array":
         hint = "write a list: each entry on a line that begins with -"
     shown = None if isinstance(value, Mapping | list) else "null" if value is None else value
-    return FieldError(path, "TypeWrong", Cause.INVALID, f"it must be of type {wanted}, it is {found}", shown, hint)
+    return FieldError(
+        path, Reason.TYPE_WRONG, Cause.INVALID, f"it must be of type {wanted}, it is {found}", shown, hint
+    )
 
 
 def _reads_as(value: str, wanted: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from api import view
 from api.kinds import AIM_ARTIFACT
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE
+from api.reasons import Reason
 from api.view import Json
 from cli.plugin.chain import PLUGIN, Link, State, broken, fix_of_blocked, from_error
 from cli.plugin.chain_service import server
@@ -58,7 +59,7 @@ def _not_declared(seen: Snapshot, name: str) -> Link:
     declared = ", ".join(ref.name for ref in view.adapter_refs(seen.service)) or "none"
     return broken(
         "adapter",
-        "AdapterNotDeclaredByService",
+        Reason.ADAPTER_NOT_DECLARED_BY_SERVICE,
         f'the service does not declare "{name}" (declared: {declared})',
         f"{PLUGIN} add {seen.name} {name} -n {seen.namespace}",
     )
@@ -69,7 +70,7 @@ def _adapter(seen: Snapshot, name: str) -> Link:
     if isinstance(artifact, Unreadable):
         return broken(
             "adapter",
-            "ReferenceUnreadable",
+            Reason.REFERENCE_UNREADABLE,
             f'AIMArtifact "{name}" could not be read: you have no right to',
             "ask for the right to read it",
             state="waiting",
@@ -77,7 +78,7 @@ def _adapter(seen: Snapshot, name: str) -> Link:
     if artifact is None:
         return broken(
             "adapter",
-            "AdapterArtifactNotFound",
+            Reason.ADAPTER_ARTIFACT_NOT_FOUND,
             f'there is no AIMArtifact "{name}" in namespace "{seen.namespace}"',
             f"apply it, or remove it from the service: {PLUGIN} remove {seen.name} {name}",
         )
@@ -92,9 +93,11 @@ def _adapter(seen: Snapshot, name: str) -> Link:
 
 
 _ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
-_OF_ARTIFACT = frozenset({"RuntimeConfigNotFound", "RuntimeConfigUnreadable", "RankCeilingUnknown"})
+_OF_ARTIFACT = frozenset(
+    {Reason.RUNTIME_CONFIG_NOT_FOUND, Reason.RUNTIME_CONFIG_UNREADABLE, Reason.RANK_CEILING_UNKNOWN}
+)
 """Reasons of an entry that no Job has spoken: what the Job would need is not known."""
-_OF_JOBS = frozenset({"JobFailed", "JobDeadlineExceeded"})
+_OF_JOBS = frozenset({Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED})
 
 
 def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
@@ -109,7 +112,7 @@ def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
     ready = view.condition(artifact, "Ready")
     if ready.get("status") == "False":
         said = str(ready.get("reason"))
-        waits: State = "waiting" if said == "ParentLacksAdapterDisk" else "broken"
+        waits: State = "waiting" if said == Reason.PARENT_LACKS_ADAPTER_DISK else "broken"
         return broken("adapter", said, f'AIMArtifact "{name}": {ready.get("message")}', state=waits)
     by_rule = state == "Failed" and reason not in DISK_REASONS and reason not in _OF_JOBS
     if reason in _OF_ARTIFACT or by_rule:
@@ -118,7 +121,14 @@ def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
     return None
 
 
-_RUNS_WELL = frozenset({"AdapterHeldForUnload", "RestartRequired", "AdapterNotListed", "AdapterArtifactNotFound"})
+_RUNS_WELL = frozenset(
+    {
+        Reason.ADAPTER_HELD_FOR_UNLOAD,
+        Reason.RESTART_REQUIRED,
+        Reason.ADAPTER_NOT_LISTED,
+        Reason.ADAPTER_ARTIFACT_NOT_FOUND,
+    }
+)
 
 
 def _job(seen: Snapshot, name: str) -> Link:
@@ -146,17 +156,19 @@ def _job(seen: Snapshot, name: str) -> Link:
             look,
         )
     if state == "Downloading":
-        if reason == "AdapterHeldForUnload":
+        if reason == Reason.ADAPTER_HELD_FOR_UNLOAD:
             return broken("job", reason, message, state="waiting")
         percent = view.integer(entry, "progress", "percentage")
         done = f": {percent} % of {size(view.integer(entry, 'progress', 'totalBytes'))}" if percent is not None else ""
-        return broken("job", "StagingRuns", f"it is being downloaded{done}", state="waiting", look=look)
+        return broken("job", Reason.STAGING_RUNS, f"it is being downloaded{done}", state="waiting", look=look)
     if error and reason not in _RUNS_WELL:
-        return broken("job", "StagingBlocked", f"the staging Job cannot start: {error}", fix_of_blocked(error), look)
-    return broken("job", "StagingWaiting", "its staging Job has not started yet", state="waiting", look=look)
+        return broken(
+            "job", Reason.STAGING_BLOCKED, f"the staging Job cannot start: {error}", fix_of_blocked(error), look
+        )
+    return broken("job", Reason.STAGING_WAITING, "its staging Job has not started yet", state="waiting", look=look)
 
 
-_NOT_OF_FILES = frozenset({"AdapterNotDeclared"})
+_NOT_OF_FILES = frozenset({Reason.ADAPTER_NOT_DECLARED})
 
 
 def _times(count: int | None) -> str:
@@ -213,10 +225,10 @@ def _adapter_on_server(seen: Snapshot, name: str) -> Link:
     path = view.text(entry, "adapterPath") or name
     replicas = view.integer(seen.service, "status", "runtime", "currentReplicas") or len(seen.predictor_pods)
     loaded = view.integer(entry, "loadedReplicas")
-    if state == "LoadRejected" or reason in ("RestartRequired", "ModelListUnreadable"):
+    if state == "LoadRejected" or reason in (Reason.RESTART_REQUIRED, Reason.MODEL_LIST_UNREADABLE):
         fix = (
             f"kubectl rollout restart -n {seen.namespace} deployment/{seen.isvc_name}-predictor"
-            if reason == "RestartRequired"
+            if reason == Reason.RESTART_REQUIRED
             else ""
         )
         return broken("server", reason, message, fix)
@@ -227,8 +239,10 @@ def _adapter_on_server(seen: Snapshot, name: str) -> Link:
             f'{loaded if loaded is not None else replicas} of {replicas} replicas list the model "{path}"',
         )
     if loaded:
-        return broken("server", "SomeReplicasLack", f"{loaded} of {replicas} replicas list it", state="waiting")
-    return broken("server", "LoadingSoon", "the adapter is on the disk, and no replica lists it yet", state="waiting")
+        return broken("server", Reason.SOME_REPLICAS_LACK, f"{loaded} of {replicas} replicas list it", state="waiting")
+    return broken(
+        "server", Reason.LOADING_SOON, "the adapter is on the disk, and no replica lists it yet", state="waiting"
+    )
 
 
 OF_ADAPTER = (_adapter, _job, _files, _adapter_on_server)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from api import view
 from api.kinds import AIM_ARTIFACT
 from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.reasons import Reason
 from api.view import Json
 from cli.plugin.chain import Link, State, broken, fix_of_blocked, from_error, look_claim, look_events, look_job
 from cli.plugin.output import size
@@ -19,18 +20,18 @@ from rules.validate import judge_stored
 
 # -- service, profile, feature --------------------------------------------------------------------------------------
 
-_FEATURE = frozenset({"FeatureMissing", "FeatureScaleOnly"})
-_OF_SOURCES = frozenset({"ModelSourcesAmbiguous"})
+_FEATURE = frozenset({Reason.FEATURE_MISSING, Reason.FEATURE_SCALE_ONLY})
+_OF_SOURCES = frozenset({Reason.MODEL_SOURCES_AMBIGUOUS})
 
 
 def _service(seen: Snapshot) -> Link:
     service = seen.service
     if view.terminating(service):
-        return broken("service", "ServiceTerminating", f'AIMService "{seen.name}" is being deleted')
+        return broken("service", Reason.SERVICE_TERMINATING, f'AIMService "{seen.name}" is being deleted')
     if view.paused(service):
         return broken(
             "service",
-            "ReconciliationPaused",
+            Reason.RECONCILIATION_PAUSED,
             "reconciliation of the service is paused by annotation",
             f"kubectl annotate aimservice -n {seen.namespace} {seen.name} aim.eai.amd.com/reconciliation-paused-",
         )
@@ -41,7 +42,7 @@ def _service(seen: Snapshot) -> Link:
         return silent
     if (said := _said_by_controller(seen, "service", "ConfigValid")) is not None:
         return said
-    if _gate(seen)[0] == "RuntimeConfigUnreadable":
+    if _gate(seen)[0] == Reason.RUNTIME_CONFIG_UNREADABLE:
         return broken("service", *_gate(seen))
     return Link("service", "ok", f"generation {view.generation_of(service)} is valid and handled by the controller")
 
@@ -50,12 +51,14 @@ def _controller(seen: Snapshot) -> Link | None:
     handled = view.integer(seen.service, "status", "observedGeneration") or 0
     if seen.leases is not None and not any(_held(lease, seen) for lease in seen.leases):
         return broken(
-            "service", "ControllerSilent", "no aim-adapters controller holds its lease: nothing is done for any service"
+            "service",
+            Reason.CONTROLLER_SILENT,
+            "no aim-adapters controller holds its lease: nothing is done for any service",
         )
     if handled < view.generation_of(seen.service):
         stored = view.generation_of(seen.service)
         says = f"generation {stored} is stored, the controller handled {handled or 'none'} so far"
-        return broken("service", "ControllerBehind", says, state="waiting")
+        return broken("service", Reason.CONTROLLER_BEHIND, says, state="waiting")
     return None
 
 
@@ -75,11 +78,11 @@ def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> 
 def _gate(seen: Snapshot) -> tuple[str, str]:
     """Reason and words of what the InferenceService waits for; empty when it waits for nothing."""
     entry = view.condition(seen.service, "InferenceServiceReady")
-    if view.text(entry, "reason") != "Gated":
+    if view.text(entry, "reason") != Reason.GATED:
         return "", ""
     message = view.text(entry, "message") or ""
     head, _, rest = message.partition(": ")
-    return (head, rest) if head in CONDITIONS else ("Gated", message)
+    return (head, rest) if head in CONDITIONS else (Reason.GATED, message)
 
 
 def _held(lease: Json, seen: Snapshot) -> bool:
@@ -105,7 +108,7 @@ def _profile(seen: Snapshot) -> Link:
             says = f'spec.{word} names "{found.name}", but there is no {kinds} of that name'
             return broken(
                 word,
-                "ReferenceNotFound",
+                Reason.REFERENCE_NOT_FOUND,
                 says,
                 f"apply it, or correct spec.{word}.name",
                 f"kubectl get {word_kinds(found)} -A",
@@ -113,30 +116,32 @@ def _profile(seen: Snapshot) -> Link:
         if isinstance(found, Unknown):
             return broken(
                 word,
-                "ReferenceUnreadable",
+                Reason.REFERENCE_UNREADABLE,
                 f'"{found.name}" could not be read: you have no right to',
                 "ask for the right to read it",
                 state="waiting",
             )
     if pipeline.kind == "profile" and not pipeline.sources:
         return broken(
-            "profile", "NoModelSources", f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing'
+            "profile",
+            Reason.NO_MODEL_SOURCES,
+            f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing',
         )
     link = "profile" if pipeline.kind == "profile" else "template"
     if (said := _said_by_controller(seen, link, "CacheReady", *_UNRESOLVED)) is not None:
         return said
-    if _gate(seen)[0] == "ImageUnknown":
+    if _gate(seen)[0] == Reason.IMAGE_UNKNOWN:
         return broken(link, *_gate(seen))
     return _template(seen) if pipeline.kind == "template" else Link("profile", "ok", f"{_names(pipeline.profile)}")
 
 
 _UNRESOLVED = (
-    "ReferenceNotFound",
-    "ReferenceUnreadable",
-    "TemplateAmbiguous",
-    "TemplateNotFound",
-    "NothingToServe",
-    "NoModelSources",
+    Reason.REFERENCE_NOT_FOUND,
+    Reason.REFERENCE_UNREADABLE,
+    Reason.TEMPLATE_AMBIGUOUS,
+    Reason.TEMPLATE_NOT_FOUND,
+    Reason.NOTHING_TO_SERVE,
+    Reason.NO_MODEL_SOURCES,
 )
 
 
@@ -151,12 +156,12 @@ def _template(seen: Snapshot) -> Link:
         names = ", ".join(view.name_of(one) for one in pipeline.fitting)
         return broken(
             "template",
-            "TemplateAmbiguous",
+            Reason.TEMPLATE_AMBIGUOUS,
             f"several templates fit the model: {names}",
             "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name",
         )
     if pipeline.template is None and pipeline.image is None:
-        return broken("template", "TemplateNotFound", "neither a template nor an image is found for spec.model")
+        return broken("template", Reason.TEMPLATE_NOT_FOUND, "neither a template nor an image is found for spec.model")
     return Link("template", "ok", _names(pipeline.template) if pipeline.template else f"image {pipeline.image}")
 
 
@@ -180,38 +185,44 @@ def _feature(seen: Snapshot) -> Link:
 
 def _cache(seen: Snapshot) -> Link:
     ready = view.condition(seen.service, "CacheReady")
-    if ready.get("reason") == "NothingToCache":
+    if ready.get("reason") == Reason.NOTHING_TO_CACHE:
         return Link("cache", "ok", "the image brings its own model")
     if not seen.caches:
         return broken(
-            "cache", "CreatingCaches", "no cache for the profile exists yet", state="waiting", look=look_events(seen)
+            "cache",
+            Reason.CREATING_CACHES,
+            "no cache for the profile exists yet",
+            state="waiting",
+            look=look_events(seen),
         )
     cache = seen.caches[0]
     entry = view.condition(cache, "ArtifactsReady")
     reason, message = view.text(entry, "reason") or "", view.text(entry, "message") or ""
-    if reason in ("NoCaches", "ArtifactTerminating"):
-        state: State = "broken" if reason == "NoCaches" else "waiting"
+    if reason in (Reason.NO_CACHES, Reason.ARTIFACT_TERMINATING):
+        state: State = "broken" if reason == Reason.NO_CACHES else "waiting"
         return broken("cache", reason, f'cache "{view.name_of(cache)}": {message}', state=state)
     if not view.dig(cache, "status", "artifacts") and not seen.base:
         return broken(
             "cache",
-            reason or "CreatingCaches",
+            reason or Reason.CREATING_CACHES,
             f'cache "{view.name_of(cache)}" holds no artifact yet: {message}'.rstrip(": "),
             state="waiting",
         )
     return Link("cache", "ok", f'{view.text(cache, "kind") or "cache"} "{view.name_of(cache)}"')
 
 
-_WAITING_BASE = frozenset({"MeasuringSource", "Downloading", "Pending", ""})
-_CLAIM_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimTerminating"})
+_WAITING_BASE = frozenset({Reason.MEASURING_SOURCE, Reason.DOWNLOADING, Reason.PENDING, ""})
+_CLAIM_TROUBLE = frozenset({Reason.CLAIM_UNBOUND, Reason.CLAIM_PROVISIONING_FAILED, Reason.CLAIM_TERMINATING})
 
 
 def _base(seen: Snapshot) -> Link:
     base = seen.base
     if not base:
-        if view.condition(seen.service, "CacheReady").get("reason") == "NothingToCache":
+        if view.condition(seen.service, "CacheReady").get("reason") == Reason.NOTHING_TO_CACHE:
             return Link("base", "ok", "none: the image brings its own model")
-        return broken("base", "CreatingCaches", "no base artifact for the profile's source exists yet", state="waiting")
+        return broken(
+            "base", Reason.CREATING_CACHES, "no base artifact for the profile's source exists yet", state="waiting"
+        )
     look = f"kubectl describe aimartifact -n {seen.namespace} {view.name_of(base)}"
     if view.text(base, "status", "status") == "Ready":
         shown_size = view.text(base, "status", "displaySize") or "size unknown"
@@ -236,7 +247,7 @@ def _base(seen: Snapshot) -> Link:
         if job.blocked_by and not job.finished:
             return broken(
                 "base",
-                "DownloadBlocked",
+                Reason.DOWNLOAD_BLOCKED,
                 f'the download of base "{view.name_of(base)}" cannot start: {job.blocked_by}',
                 fix_of_blocked(job.blocked_by),
                 look=look_job(seen, job.name),
@@ -249,7 +260,11 @@ def _base(seen: Snapshot) -> Link:
     )
     if reason in _WAITING_BASE:
         return broken(
-            "base", reason or "Pending", f'base "{view.name_of(base)}": {message}{progress}', state="waiting", look=look
+            "base",
+            reason or Reason.PENDING,
+            f'base "{view.name_of(base)}": {message}{progress}',
+            state="waiting",
+            look=look,
         )
     return broken("base", reason, f'base "{view.name_of(base)}": {reason}: {message}', look=look)
 
@@ -271,7 +286,7 @@ def _disk(seen: Snapshot) -> Link:
         return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
     return broken(
         "disk",
-        "DiskNotBound",
+        Reason.DISK_NOT_BOUND,
         f'the adapter disk\'s claim "{claim}" does not exist',
         "the controller makes it again; look at its log if it stays away",
     )
@@ -288,7 +303,7 @@ def _no_disk(seen: Snapshot) -> Link:
         says += ", and neither its spec nor a cache asks for one"
     return broken(
         "disk",
-        "ParentLacksAdapterDisk",
+        Reason.PARENT_LACKS_ADAPTER_DISK,
         says,
         state="waiting" if asked else "broken",
         look=f"kubectl describe aimartifact -n {seen.namespace} {view.name_of(base)}",
@@ -300,13 +315,13 @@ def _disk_claim(seen: Snapshot, claim: str, found: Json) -> Link:
     look = look_claim(seen, "adapterPersistentVolumeClaim")
     whose = f'the adapter disk\'s claim "{claim}"'
     if view.terminating(found):
-        return broken("disk", "ClaimTerminating", f"{whose} is being deleted", look=look)
+        return broken("disk", Reason.CLAIM_TERMINATING, f"{whose} is being deleted", look=look)
     phase = view.text(found, "status", "phase") or "Pending"
     if phase == "Lost":
         fix = "delete the claim: a new disk is made and staged again"
-        return broken("disk", "DiskNotBound", f"{whose} has lost its volume", fix, look)
+        return broken("disk", Reason.DISK_NOT_BOUND, f"{whose} has lost its volume", fix, look)
     if phase == "Pending" and not view.text(seen.service, "status", "adapterDiskPersistentVolumeClaimUid"):
-        return broken("disk", "ClaimPending", f"{whose} is not bound yet", look=look, state="waiting")
+        return broken("disk", Reason.CLAIM_PENDING, f"{whose} is not bound yet", look=look, state="waiting")
     capacity = (
         view.text(found, "status", "capacity", "storage")
         or view.text(found, "spec", "resources", "requests", "storage")
@@ -325,14 +340,14 @@ def _subtree(seen: Snapshot) -> Link:
     job = jobs[-1] if jobs else None
     done = bool(recorded) and (claim is None or view.uid_of(claim) == recorded)
     if job is not None and job.phase == "failed":
-        reason = job.result.reason if job.result else "JobFailed"
+        reason = job.result.reason if job.result else Reason.JOB_FAILED
         message = job.result.message if job.result else "the subtree-sync Job failed"
         says = f"the directory cannot be brought in line: {reason}: {message}"
         return broken("subtree", reason, says, look=look_job(seen, job.name))
     if job is not None and job.blocked_by:
         return broken(
             "subtree",
-            "StagingBlocked",
+            Reason.STAGING_BLOCKED,
             f"the subtree-sync Job cannot start: {job.blocked_by}",
             fix_of_blocked(job.blocked_by),
             look=look_job(seen, job.name),
@@ -341,7 +356,7 @@ def _subtree(seen: Snapshot) -> Link:
         says = "the service's directory on the adapter disk is being created"
         return broken(
             "subtree",
-            "AdapterSubtreeProvisioning",
+            Reason.ADAPTER_SUBTREE_PROVISIONING,
             says,
             state="waiting",
             look=look_job(seen, job.name) if job else look_events(seen),
@@ -349,23 +364,25 @@ def _subtree(seen: Snapshot) -> Link:
     return Link("subtree", "ok", f"directory {view.uid_of(seen.service)} is on the disk")
 
 
-_STARTING = frozenset({"Creating", "Starting", "Terminating", "RollingOut", "MinimumReplicasUnavailable"})
+_STARTING = frozenset(
+    {Reason.CREATING, Reason.STARTING, Reason.TERMINATING, Reason.ROLLING_OUT, Reason.MINIMUM_REPLICAS_UNAVAILABLE}
+)
 
 
 def server(seen: Snapshot) -> Link:
     ready = view.condition(seen.service, "InferenceServiceReady")
     reason, message = view.text(ready, "reason") or "", view.text(ready, "message") or ""
-    if reason == "ScaledToZero":
+    if reason == Reason.SCALED_TO_ZERO:
         return broken("server", reason, message)
     if ready.get("status") == "True":
         replicas = view.text(seen.service, "status", "runtime", "replicas") or "?"
         return Link("server", "ok", f'InferenceService "{seen.isvc_name}" is ready, {replicas} replicas')
-    if reason != "NoMatchingNode" and (stuck := _stuck_pod(seen)) is not None:
+    if reason != Reason.NO_MATCHING_NODE and (stuck := _stuck_pod(seen)) is not None:
         return stuck
-    if reason == "Gated":
+    if reason == Reason.GATED:
         known, rest = _gate(seen)
         words = f"no InferenceService yet: {rest or message}"
-        if view.adapter_mode(seen.service) == "static" and known == "AdaptersStaging":
+        if view.adapter_mode(seen.service) == "static" and known == Reason.ADAPTERS_STAGING:
             return broken("server", known, words, "mend or remove the adapters that are named", state="waiting")
         return broken("server", known, words, state="waiting")
     if (none := _no_pods(seen)) is not None:
@@ -374,7 +391,7 @@ def server(seen: Snapshot) -> Link:
     if reason in _STARTING or not reason:
         return broken(
             "server",
-            reason or "Creating",
+            reason or Reason.CREATING,
             message or "the InferenceService is being created",
             state="waiting",
             look=look,
@@ -388,10 +405,10 @@ def _no_pods(seen: Snapshot) -> Link | None:
     if seen.predictor_pods or failure.get("status") != "True":
         return None
     look = f"kubectl describe deployment -n {seen.namespace} {seen.isvc_name}-predictor"
-    return broken("server", "NoPods", f"no pod of the server can be made: {failure.get('message')}", look=look)
+    return broken("server", Reason.NO_PODS, f"no pod of the server can be made: {failure.get('message')}", look=look)
 
 
-_PULL = {"ErrImagePull": "ImagePullBackOff"}  # two words of the kubelet for one thing
+_PULL = {"ErrImagePull": Reason.IMAGE_PULL_BACK_OFF}  # two words of the kubelet for one thing
 
 
 def _stuck_pod(seen: Snapshot) -> Link | None:
@@ -401,7 +418,7 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
             if view.dig(entry, "type") == "PodScheduled" and view.dig(entry, "status") == "False":
                 return broken(
                     "server",
-                    "Unschedulable",
+                    Reason.UNSCHEDULABLE,
                     f"pod {view.name_of(pod)} is not scheduled: "
                     f"{view.text(entry, 'message') or view.text(entry, 'reason')}",
                     "make room for it, or ask for less",
@@ -409,13 +426,13 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
                 )
         for status in view.items(pod, "status", "containerStatuses"):
             reason = view.text(status, "state", "waiting", "reason") or ""
-            if reason and reason not in ("ContainerCreating", "PodInitializing", "CrashLoopBackOff"):
+            if reason and reason not in ("ContainerCreating", "PodInitializing", Reason.CRASH_LOOP_BACK_OFF):
                 message = view.text(status, "state", "waiting", "message") or ""
                 says = f"pod {view.name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
                 word = _PULL.get(reason, reason)
                 fix = fix_of_blocked(f"{reason} {message}")
-                return broken("server", word if word in CONDITIONS else "PodPending", says, fix, look)
-            if reason == "CrashLoopBackOff":
+                return broken("server", word if word in CONDITIONS else Reason.POD_PENDING, says, fix, look)
+            if reason == Reason.CRASH_LOOP_BACK_OFF:
                 code = view.dig(status, "lastState", "terminated", "exitCode")
                 says = f"pod {view.name_of(pod)} ends again and again" + (
                     f", last exit code {code}" if code is not None else ""

@@ -13,6 +13,7 @@ from typing import Any
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_SERVICE_V1ALPHA1, Kind
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, RANK_CEILINGS
+from api.reasons import Reason
 from api.source_uri import SourceUriError, parse_source_uri, source_model_id
 from api.view import Json
 from disk.reasons import REASONS as DISK_REASONS
@@ -217,14 +218,14 @@ def wait_for_retry(service: Json, adapters: Sequence[str], before: Json, *, rest
         for name in adapters
         if (restage or view.text(old.get(name), "state") == "Failed")
         and (view.integer(now.get(name), "attempts") or 0) <= (view.integer(old.get(name), "attempts") or 0)
-        and (view.text(now.get(name), "lastError") or "JobFailed").partition(":")[0] in {*DISK_REASONS, *_OF_JOBS}
+        and (view.text(now.get(name), "lastError") or Reason.JOB_FAILED).partition(":")[0] in {*DISK_REASONS, *_OF_JOBS}
     ]
     if not stale:
         return plain
     return Waited(False, f"{plain.says} (not tried again yet: {', '.join(stale)})")
 
 
-_OF_JOBS = frozenset({"JobFailed", "JobDeadlineExceeded"})
+_OF_JOBS = frozenset({Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED})
 
 
 def wait_for_removal(service: Json, adapters: Sequence[str]) -> Waited:

@@ -97,7 +97,11 @@ def dump(value: Any, shape: Shape) -> str:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
     import yaml  # noqa: PLC0415
 
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+    class Dumper(yaml.SafeDumper):
+        """Writes the members of an enum (reasons) as the words that they are."""
+
+    Dumper.add_multi_representer(StrEnum, lambda dumper, word: dumper.represent_str(str(word)))
+    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def answer(view: Any, lines: Iterable[Line], shape: Shape) -> None:

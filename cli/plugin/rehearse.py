@@ -38,6 +38,7 @@ from api.names import (
     ROLE_SUBTREE_SYNC,
     inference_service_name,
 )
+from api.reasons import Reason
 from api.view import Json
 from reconcile.artifact.decide import Observed as ArtifactObserved
 from reconcile.artifact.decide import decide as decide_artifact
@@ -182,7 +183,7 @@ class Rehearsal:
             )
             return JobResult(
                 ok=True,
-                reason="AdapterStaged",
+                reason=Reason.ADAPTER_STAGED,
                 message="",
                 key=key,
                 rank=view.declared_rank(artifact),
@@ -190,12 +191,12 @@ class Rehearsal:
             )
         if role == ROLE_FETCH:
             measure = any("measure" in str(word) for word in view.items(_container(job), "args"))
-            reason = "ModelMeasured" if measure else "ModelFetched"
+            reason = Reason.MODEL_MEASURED if measure else Reason.MODEL_FETCHED
             if measure:
                 name = view.text(job, "metadata", "labels", LABEL_ARTIFACT)
                 self.notes.append(f'only the source tells the size of base "{name}": 60Gi stands for it here')
             return JobResult(ok=True, reason=reason, message="", key=key, size_bytes=ASSUMED_MODEL_BYTES)
-        return JobResult(ok=True, reason="SubtreeSynced", message="", key=key)
+        return JobResult(ok=True, reason=Reason.SUBTREE_SYNCED, message="", key=key)
 
     def _jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
         return tuple(state for kind, state in self._ended.get(view.uid_of(owner), ()) if kind == role)

@@ -10,6 +10,7 @@ import yaml
 
 from api import view
 from api.kinds import AIM_SERVICE
+from api.reasons import Reason
 from api.view import Json
 from cli.plugin.rehearse import Rehearsal
 from reconcile.settings import ReconcileSettings
@@ -50,7 +51,7 @@ def _troubles(rehearsal: Rehearsal) -> Iterable[str]:
         if kind != AIM_SERVICE.kind:
             continue
         ready = view.condition(service, "Ready")
-        if ready.get("reason") in ("Starting", "Creating", "Serving"):
+        if ready.get("reason") in (Reason.STARTING, Reason.CREATING, Reason.SERVING):
             continue
         yield f"AIMService {namespace}/{name} would not be served: {ready.get('reason')}: {ready.get('message')}"
 

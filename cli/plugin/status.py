@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.reasons import Reason
 from api.view import (
     Json,
     adapter_mode,
@@ -178,7 +179,7 @@ def _ceiling_words(ceiling: dict[str, Any]) -> str:
 
 def _telling(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The conditions that say something; those that only repeat another one (Gated, Ready) are left out beside it."""
-    own = [entry for entry in conditions if entry["type"] != "Ready" and entry["reason"] != "Gated"]
+    own = [entry for entry in conditions if entry["type"] != "Ready" and entry["reason"] != Reason.GATED]
     first = {entry["message"]: entry for entry in reversed(own) if entry["message"]}  # the same words are said once
     telling = [
         entry
@@ -191,7 +192,7 @@ def _telling(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _condition_line(entry: dict[str, Any]) -> Line:
-    style = "" if entry["status"] == "True" else BAD if entry["reason"] == "AdapterConfigInvalid" else WAIT
+    style = "" if entry["status"] == "True" else BAD if entry["reason"] == Reason.ADAPTER_CONFIG_INVALID else WAIT
     message = f": {entry['message']}" if entry["message"] else ""
     return line("  ", (f"{entry['type']}: {entry['reason']}", style), message)
 

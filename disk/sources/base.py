@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from api.names import short_hash
+from api.reasons import Reason
 from disk.checksums import Announced
 from disk.failures import DiskFailure
 
@@ -92,9 +93,13 @@ def read_answer(pieces: Iterable[bytes], where: str) -> bytes:
     for piece in pieces:
         body += piece
         if len(body) > LARGEST_ANSWER:
-            raise DiskFailure("SourceResponseInvalid", f"{where} sends a listing of more than {LARGEST_ANSWER} bytes")
+            raise DiskFailure(
+                Reason.SOURCE_RESPONSE_INVALID, f"{where} sends a listing of more than {LARGEST_ANSWER} bytes"
+            )
         if time.monotonic() > end:
-            raise DiskFailure("SourceTimeout", f"{where} took more than {LONGEST_ANSWER_SECONDS:.0f} s for a listing")
+            raise DiskFailure(
+                Reason.SOURCE_TIMEOUT, f"{where} took more than {LONGEST_ANSWER_SECONDS:.0f} s for a listing"
+            )
     return bytes(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api.reasons import Reason
 from api.source_uri import HubSource, SourceUriError, parse_source_uri
 from disk.failures import DiskFailure
 from disk.sources.base import Source, SourceOptions
@@ -16,7 +17,7 @@ def open_source(options: SourceOptions) -> Source:
     try:
         source = parse_source_uri(options.source_uri)
     except SourceUriError as error:
-        raise DiskFailure("SourceUriInvalid", f'"{options.source_uri}": {error}') from error
+        raise DiskFailure(Reason.SOURCE_URI_INVALID, f'"{options.source_uri}": {error}') from error
     if not options.allow_link_local:
         refuse_link_local()
     if isinstance(source, HubSource):

@@ -12,6 +12,7 @@ import os
 import socket
 from typing import Any
 
+from api.reasons import Reason
 from disk.failures import DiskFailure
 
 _METADATA = frozenset(
@@ -53,7 +54,7 @@ def check_host(host: str) -> None:
     with contextlib.suppress(OSError):
         address = socket.inet_ntoa(socket.inet_aton(address))  # 2852039166, 0xa9.254.43518
     if is_refused(address):
-        raise DiskFailure("SourceEndpointRefused", f"{host} is a link-local or metadata address")
+        raise DiskFailure(Reason.SOURCE_ENDPOINT_REFUSED, f"{host} is a link-local or metadata address")
 
 
 def refuse_link_local() -> None:
@@ -75,5 +76,5 @@ def _guarded(host: Any, *args: Any, **kwargs: Any) -> Any:
     for entry in found:
         if is_refused(str(entry[4][0])):
             shown = host.decode(errors="replace") if isinstance(host, bytes) else host
-            raise DiskFailure("SourceEndpointRefused", f"{shown} is a link-local or metadata address")
+            raise DiskFailure(Reason.SOURCE_ENDPOINT_REFUSED, f"{shown} is a link-local or metadata address")
     return found

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from api.reasons import Reason
 from api.source_uri import HubSource
 from disk.checksums import Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
@@ -46,7 +47,7 @@ class HubReader:
         self._endpoint = (os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
         parts = urllib.parse.urlsplit(self._endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DiskFailure("SourceUriInvalid", "HF_ENDPOINT is no http(s) URL")
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT is no http(s) URL")
         check_host(parts.hostname)
         self._where = parts.hostname + (f":{parts.port}" if parts.port else "")
         self._token = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip() or None
@@ -64,9 +65,9 @@ class HubReader:
             )
             siblings = info.siblings or []
         if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
-            raise DiskFailure("SourceResponseInvalid", f"{self._where} named no commit for {source.repo}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} named no commit for {source.repo}")
         if len(siblings) > MOST_LISTED_FILES:
-            raise DiskFailure("SourceTooManyFiles", f"{source.repo} has {len(siblings)} files")
+            raise DiskFailure(Reason.SOURCE_TOO_MANY_FILES, f"{source.repo} has {len(siblings)} files")
         self._commit = info.sha
         prefix = f"{source.subfolder}/" if source.subfolder else ""
         files = [
@@ -74,7 +75,9 @@ class HubReader:
         ]
         if not files:
             where = f"folder {source.subfolder} of " if prefix else ""
-            raise DiskFailure("SourcePrefixEmpty", f"there is no file in {where}{source.repo} at {self._commit[:12]}")
+            raise DiskFailure(
+                Reason.SOURCE_PREFIX_EMPTY, f"there is no file in {where}{source.repo} at {self._commit[:12]}"
+            )
         identity = f"hf {self._endpoint} {source.repo} {source.subfolder}"
         return Listing(identity, self._commit, tuple(sorted(files, key=lambda file: file.name)))
 
@@ -85,7 +88,7 @@ class HubReader:
         size = lfs.size if lfs is not None else sibling.size
         oid = lfs.sha256 if lfs is not None else sibling.blob_id
         if not isinstance(size, int) or size < 0 or not isinstance(oid, str) or not oid:
-            raise DiskFailure("SourceResponseInvalid", f"{self._where} gave no size or id for {name!r}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} gave no size or id for {name!r}")
         kind = "sha256" if lfs is not None else "git-sha1"
         return RemoteFile(name.removeprefix(prefix), name, size, oid, f"{kind}:{oid.lower()}")
 
@@ -128,11 +131,13 @@ class HubReader:
                 response.read()
             hf_raise_for_status(response)
         if response.status_code not in (200, 206):
-            raise DiskFailure("SourceResponseInvalid", f"{self._where} answered {response.status_code}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {response.status_code}")
         if response.status_code == 206:
             found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
             if not found or int(found[1]) != offset:
-                raise DiskFailure("SourceResponseInvalid", f"{self._where} answered another range of {file.name}")
+                raise DiskFailure(
+                    Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered another range of {file.name}"
+                )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -145,21 +150,23 @@ class HubReader:
         except DiskFailure:
             raise
         except errors.GatedRepoError as error:
-            raise DiskFailure("SourceGated", f"{self._source.repo} on {self._where} is gated") from error
+            raise DiskFailure(Reason.SOURCE_GATED, f"{self._source.repo} on {self._where} is gated") from error
         except errors.RevisionNotFoundError as error:
             revision = self._source.revision or "main"
-            raise DiskFailure("SourceRevisionNotFound", f'{self._source.repo} has no revision "{revision}"') from error
+            raise DiskFailure(
+                Reason.SOURCE_REVISION_NOT_FOUND, f'{self._source.repo} has no revision "{revision}"'
+            ) from error
         except errors.HfHubHTTPError as error:
             raise self._from_status(error) from error
         except errors.HFValidationError as error:
-            raise DiskFailure("SourceUriInvalid", f'"{self._source.repo}" is no repository id') from error
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, f'"{self._source.repo}" is no repository id') from error
         except httpx2.InvalidURL as error:
-            raise DiskFailure("SourceUriInvalid", "HF_ENDPOINT or a proxy setting is no URL") from error
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT or a proxy setting is no URL") from error
         except (httpx2.HTTPError, OSError) as error:
             raise from_network_error(error, self._where) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # the library trusts what the server says
             raise DiskFailure(
-                "SourceResponseInvalid", f"the answer of {self._where} is not a hub's ({type(error).__name__})"
+                Reason.SOURCE_RESPONSE_INVALID, f"the answer of {self._where} is not a hub's ({type(error).__name__})"
             ) from error
 
     def _from_status(self, error: Any) -> DiskFailure:
@@ -168,22 +175,22 @@ class HubReader:
         repo = self._source.repo
         if status == 401 and (self._token or response.headers.get("X-Error-Message", "").startswith("Invalid cred")):
             # Without a token the hub says 401 for what does not exist, too; a token that it refuses is plain.
-            return DiskFailure("SourceUnauthorized", f"{self._where} did not accept the token for {repo}")
+            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the token for {repo}")
         if status == 401 and response.headers.get("X-Error-Code") != "RepoNotFound":
-            return DiskFailure("SourceUnauthorized", f"{self._where} wants a token for {repo}")
+            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} wants a token for {repo}")
         if status in (401, 404):
-            return DiskFailure("SourceRepositoryNotFound", f"{self._where} knows no repository {repo}")
+            return DiskFailure(Reason.SOURCE_REPOSITORY_NOT_FOUND, f"{self._where} knows no repository {repo}")
         if status == 403:
-            return DiskFailure("SourceForbidden", f"{self._where} does not let this account read {repo}")
+            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"{self._where} does not let this account read {repo}")
         if status == 429:
             wait = _retry_after(response.headers)
-            return DiskFailure("SourceRateLimited", f"{self._where} answered 429", retry_after=wait)
+            return DiskFailure(Reason.SOURCE_RATE_LIMITED, f"{self._where} answered 429", retry_after=wait)
         if status >= 500:
             wait = _retry_after(response.headers)
-            return DiskFailure("SourceServerError", f"{self._where} answered {status}", retry_after=wait)
+            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} answered {status}", retry_after=wait)
         if status == 416:
-            return DiskFailure("SourceChanged", f"{self._where} has fewer bytes than it announced")
-        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {status}")
+            return DiskFailure(Reason.SOURCE_CHANGED, f"{self._where} has fewer bytes than it announced")
+        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {status}")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from api.reasons import Reason
 from api.source_uri import S3Source
 from disk.checksums import DIGEST_BYTES, Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
@@ -80,7 +81,7 @@ class S3Reader:
         url = options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         parts = urllib.parse.urlsplit(url)
         if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise DiskFailure("SourceUriInvalid", "the S3 endpoint is no http(s) URL")
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "the S3 endpoint is no http(s) URL")
         check_host(parts.hostname or "")
         self._endpoint = url or None
         host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
@@ -99,21 +100,27 @@ class S3Reader:
             )
             for number, page in enumerate(pages):
                 if number >= _MOST_LISTING_PAGES:
-                    raise DiskFailure("SourceTooManyFiles", f"{self._where} lists page after page without an end")
+                    raise DiskFailure(
+                        Reason.SOURCE_TOO_MANY_FILES, f"{self._where} lists page after page without an end"
+                    )
                 for entry in page.get("Contents", []):
                     key, size = entry["Key"], entry["Size"]
                     name = key.removeprefix(self._source.prefix)
                     if not name or (key.endswith("/") and size == 0):
                         continue  # what consoles make to show an empty folder
                     if size < 0:
-                        raise DiskFailure("SourceResponseInvalid", f"{self._where} gave no size for {name!r}")
+                        raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} gave no size for {name!r}")
                     pin = entry.get("ETag", "").strip('"')
                     # An ETag is the MD5 only of an object in one part without KMS: that is known when it is opened.
                     files.append(RemoteFile(name, key, size, pin, None))
                 if len(files) > MOST_LISTED_FILES:
-                    raise DiskFailure("SourceTooManyFiles", f"{self._where} has more below {self._source.prefix!r}")
+                    raise DiskFailure(
+                        Reason.SOURCE_TOO_MANY_FILES, f"{self._where} has more below {self._source.prefix!r}"
+                    )
         if not files:
-            raise DiskFailure("SourcePrefixEmpty", f'nothing lies below "{self._source.prefix}" in {self._where}')
+            raise DiskFailure(
+                Reason.SOURCE_PREFIX_EMPTY, f'nothing lies below "{self._source.prefix}" in {self._where}'
+            )
         identity = f"s3 {self._endpoint or 'aws'} {self._source.bucket} {self._source.prefix}"
         revision = max(files, key=lambda file: (file.size, file.name)).pin or None  # S3 has none: the weights' ETag
         return Listing(identity, revision, tuple(sorted(files, key=lambda file: file.name)))
@@ -236,7 +243,7 @@ class S3Reader:
     def _check_pin(self, answer: Any, file: RemoteFile) -> None:
         etag = str(answer.get("ETag", "")).strip('"')
         if file.pin and etag and etag != file.pin:
-            raise DiskFailure("SourceChanged", f"{file.name} in {self._where} was replaced meanwhile")
+            raise DiskFailure(Reason.SOURCE_CHANGED, f"{file.name} in {self._where} was replaced meanwhile")
 
     def _bytes_to_skip(self, answer: Any, file: RemoteFile, offset: int) -> int:
         """How many bytes a server that ignored the range sends too many."""
@@ -246,7 +253,7 @@ class S3Reader:
         if not found:
             return offset
         if int(found[1]) != offset:
-            raise DiskFailure("SourceResponseInvalid", f"{self._where} answered another range of {file.name}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered another range of {file.name}")
         return 0
 
     @contextmanager
@@ -262,18 +269,18 @@ class S3Reader:
         except exceptions.ClientError as error:
             raise self._from_client_error(error) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
-            raise DiskFailure("SourceUnauthorized", f"no complete credentials for {self._where}") from error
+            raise DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"no complete credentials for {self._where}") from error
         except (exceptions.ProfileNotFound, exceptions.ConfigParseError, exceptions.CredentialRetrievalError) as error:
-            raise DiskFailure("SourceCredentialsUnreadable", f"the credentials for {self._where}") from error
+            raise DiskFailure(Reason.SOURCE_CREDENTIALS_UNREADABLE, f"the credentials for {self._where}") from error
         except (exceptions.ParamValidationError, exceptions.InvalidRegionError, exceptions.NoRegionError) as error:
             raise DiskFailure(
-                "SourceUriInvalid", f"{self._where}: bucket, key, region or endpoint is invalid"
+                Reason.SOURCE_URI_INVALID, f"{self._where}: bucket, key, region or endpoint is invalid"
             ) from error
         except (exceptions.BotoCoreError, HTTPError, OSError) as error:
             raise from_network_error(error, self._where) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DiskFailure(
-                "SourceResponseInvalid", f"the answer of {self._where} is not S3 ({type(error).__name__})"
+                Reason.SOURCE_RESPONSE_INVALID, f"the answer of {self._where} is not S3 ({type(error).__name__})"
             ) from error
 
     def _from_client_error(self, error: Any) -> DiskFailure:
@@ -285,19 +292,19 @@ class S3Reader:
         headers = meta.get("HTTPHeaders", {})
         retry_after = parse_retry_after(headers.get("retry-after"), headers.get("date"))
         if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
-            reason = "SourceRateLimited" if code in _LIMITED or status == 429 else "SourceServerError"
+            reason = Reason.SOURCE_RATE_LIMITED if code in _LIMITED or status == 429 else Reason.SOURCE_SERVER_ERROR
             return DiskFailure(reason, f"{self._where} answered {said}", retry_after=retry_after)
         if code == "NoSuchBucket":
-            return DiskFailure("SourceBucketNotFound", f"there is no {self._where}")
+            return DiskFailure(Reason.SOURCE_BUCKET_NOT_FOUND, f"there is no {self._where}")
         if code in _UNAUTHORIZED or status == 401:
-            return DiskFailure("SourceUnauthorized", f"{self._where} did not accept the keys ({code})")
+            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the keys ({code})")
         if status == 403:
-            return DiskFailure("SourceForbidden", f"these keys may not read {self._where}")
+            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"these keys may not read {self._where}")
         if status == 412 or code in ("PreconditionFailed", "InvalidRange", "NoSuchKey") or status in (404, 416):
-            return DiskFailure("SourceChanged", f"an object in {self._where} was replaced or removed meanwhile")
+            return DiskFailure(Reason.SOURCE_CHANGED, f"an object in {self._where} was replaced or removed meanwhile")
         if status >= 500:
-            return DiskFailure("SourceServerError", f"{self._where} answered {said}", retry_after=retry_after)
-        return DiskFailure("SourceResponseInvalid", f"{self._where} answered {said}")
+            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} answered {said}", retry_after=retry_after)
+        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {said}")
 
 
 class _BoundedSession:
@@ -461,12 +468,12 @@ def _secret(path: Path) -> str:
             return text
     except (OSError, UnicodeDecodeError):
         pass
-    raise DiskFailure("SourceCredentialsUnreadable", f"the mounted file {path.name} is missing or empty")
+    raise DiskFailure(Reason.SOURCE_CREDENTIALS_UNREADABLE, f"the mounted file {path.name} is missing or empty")
 
 
 def _readable(path: Path) -> str:
     if not os.access(path, os.R_OK):
-        raise DiskFailure("SourceCredentialsUnreadable", f"the mounted CA file {path.name} cannot be read")
+        raise DiskFailure(Reason.SOURCE_CREDENTIALS_UNREADABLE, f"the mounted CA file {path.name} cannot be read")
     return str(path)
 
 

@@ -26,6 +26,7 @@ from api.names import (
     ROLE_FETCH,
     ROLE_REAPER,
 )
+from api.reasons import Reason
 from api.view import Json
 from kube.cache import Key
 from kube.client import Client
@@ -197,7 +198,7 @@ class ArtifactController:
         )
         await tools.shell.create(JOB, job)
         if dry_run:
-            tools.shell.tell(artifact, EventNote("Normal", "SweepDryRun", "a dry run of the sweep was started"))
+            tools.shell.tell(artifact, EventNote("Normal", Reason.SWEEP_DRY_RUN, "a dry run of the sweep was started"))
 
 
 def _held(cache: Json) -> Keys:

@@ -7,6 +7,7 @@ from typing import Any
 
 from api import view
 from api.kinds import AIM_ARTIFACT
+from api.reasons import Reason
 from api.view import Json
 from reconcile.artifact.model import decide_model
 from reconcile.artifact.observed import Observed
@@ -17,7 +18,7 @@ from reconcile.objects import owned_by, owner_reference
 
 __all__ = ["Observed", "decide"]
 
-_NOT_MODEL = "ParentArtifactNotModel"
+_NOT_MODEL = Reason.PARENT_ARTIFACT_NOT_MODEL
 
 
 def decide(seen: Observed) -> Decision:
@@ -34,7 +35,7 @@ def _decide_adapter(seen: Observed) -> Decision:
     parent_name = view.parent_artifact(seen.artifact)
     if parent_name is None:
         fits = ", ".join(view.compatible_with(seen.artifact))
-        ready = Condition("Ready", "True", "AdapterValidated")
+        ready = Condition("Ready", "True", Reason.ADAPTER_VALIDATED)
         fields: dict[str, Any] = {"compatibility": f"fits {fits}" if fits else None}
     else:
         ready, resolved = _judge_parent(seen, parent_name)
@@ -42,7 +43,7 @@ def _decide_adapter(seen: Observed) -> Decision:
         if resolved and seen.parent is not None and not owned_by(seen.artifact, seen.parent):
             draft.apply.append((AIM_ARTIFACT, _ownership(seen.artifact, seen.parent)))
     if not valid.true and ready.reason != _NOT_MODEL:  # a rule refuses that too; this reason has a name of its own
-        ready = Condition("Ready", "False", "ConfigInvalid", valid.message)
+        ready = Condition("Ready", "False", Reason.CONFIG_INVALID, valid.message)
     fields["adapterPath"] = view.adapter_path(seen.artifact)
     decision = draft.decision(render_status(seen, _phase(ready), [valid, ready], fields))
     return replace(decision, at_rest=not decision.apply)
@@ -53,18 +54,18 @@ def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]
     parent = seen.parent
     if parent is None or view.terminating(parent):
         message = f'parent artifact "{name}" does not exist yet'
-        return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
+        return Condition("Ready", "False", Reason.PARENT_ARTIFACT_NOT_FOUND, message), {}
     if _had_another_parent(seen.artifact, parent):
         message = f'parent artifact "{name}" was deleted, and this adapter goes with it: create it anew'
-        return Condition("Ready", "False", "ParentArtifactNotFound", message), {}
+        return Condition("Ready", "False", Reason.PARENT_ARTIFACT_NOT_FOUND, message), {}
     if view.is_adapter(parent):
         message = f'parent artifact "{name}" is itself an adapter'
         return Condition("Ready", "False", _NOT_MODEL, message), {}
     resolved = {"resolvedParent": _reference(parent), "parentModelId": view.model_id(parent)}
     if view.text(parent, "status", "adapterPersistentVolumeClaim"):
-        return Condition("Ready", "True", "AdapterValidated"), resolved
+        return Condition("Ready", "True", Reason.ADAPTER_VALIDATED), resolved
     message = f'parent artifact "{name}" has no adapter disk yet'
-    return Condition("Ready", "False", "ParentLacksAdapterDisk", message), resolved
+    return Condition("Ready", "False", Reason.PARENT_LACKS_ADAPTER_DISK, message), resolved
 
 
 def _had_another_parent(artifact: Json, parent: Json) -> bool:
@@ -78,7 +79,7 @@ def _had_another_parent(artifact: Json, parent: Json) -> bool:
     )
 
 
-_FAILED_REASONS = frozenset({_NOT_MODEL, "ConfigInvalid"})
+_FAILED_REASONS = frozenset({_NOT_MODEL, Reason.CONFIG_INVALID})
 
 
 def _phase(ready: Condition) -> str:

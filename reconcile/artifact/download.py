@@ -14,6 +14,7 @@ from api import view
 from api.kinds import JOB
 from api.names import ANNOTATION_RETRY_STAGING, fetch_key
 from api.quantity import parse_quantity
+from api.reasons import Reason, spoken
 from reconcile.artifact.manifests import render_fetch_job
 from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import render_progress
@@ -103,13 +104,13 @@ def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) 
             new["sizeBytes"] = result.size_bytes
         if seen.claim is not None:
             new |= {"completed": True, "reason": result.reason}
-            draft.events.append(EventNote("Normal", "ModelFetched", "the base model is complete in its cache"))
+            draft.events.append(EventNote("Normal", Reason.MODEL_FETCHED, "the base model is complete in its cache"))
         return new
-    reason, message = (result.reason, result.message) if result else ("JobFailed", "the Job failed")
+    reason, message = (result.reason, result.message) if result else (Reason.JOB_FAILED, "the Job failed")
     after = result.retry_after_seconds if result else None
     retry = retry_at(job.finished_at or seen.now, job.attempt, seen.settings, after)
-    draft.events.append(EventNote("Warning", reason, message))
-    return new | {"reason": reason, "message": message, "nextRetryTime": timestamp(retry)}
+    draft.events.append(EventNote("Warning", spoken(reason), message))
+    return new | {"reason": str(reason), "message": message, "nextRetryTime": timestamp(retry)}
 
 
 def _is_due(seen: Observed, draft: Draft, recorded: Bookkeeping) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from api import view
 from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, PERSISTENT_VOLUME_CLAIM
+from api.reasons import Reason, spoken
 from api.view import Json
 from reconcile.artifact.download import Download, decide_download, download_progress, model_size
 from reconcile.artifact.manifests import headroom_percent, render_cache_claim, render_disk_claim
@@ -70,31 +71,31 @@ def _mode(artifact: Json) -> str:
 def _ready(seen: Observed, valid: Condition, download: Download) -> Condition:
     recorded = download.recorded
     if not valid.true:
-        return Condition("Ready", "False", "ConfigInvalid", valid.message)
+        return Condition("Ready", "False", Reason.CONFIG_INVALID, valid.message)
     if view.terminating(seen.claim):
         message = f'claim "{view.name_of(seen.claim)}" is being deleted; the model is fetched anew when it is gone'
-        return Condition("Ready", "False", "ClaimTerminating", message)
+        return Condition("Ready", "False", Reason.CLAIM_TERMINATING, message)
     if download.complete:
-        return Condition("Ready", "True", "ModelCached")
+        return Condition("Ready", "True", Reason.MODEL_CACHED)
     if reason := view.text(recorded, "reason"):
         words = f"{view.text(recorded, 'message') or ''} (tried again by itself)".strip()
-        return Condition("Ready", "False", reason, words)
+        return Condition("Ready", "False", spoken(reason), words)
     if not seen.config.readable:
         message = f'RuntimeConfig "{seen.config.name}" cannot be read: storage and credentials are not known'
-        return Condition("Ready", "False", "RuntimeConfigUnreadable", message)
+        return Condition("Ready", "False", Reason.RUNTIME_CONFIG_UNREADABLE, message)
     running = download.running
     if running is not None and running.blocked_by:
-        return Condition("Ready", "False", "DownloadBlocked", running.blocked_by)
+        return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, running.blocked_by)
     if seen.claim is None and model_size(seen) is None:
-        return Condition("Ready", "False", "MeasuringSource", "finding out the size of the source")
+        return Condition("Ready", "False", Reason.MEASURING_SOURCE, "finding out the size of the source")
     if running is not None and running.phase == "running":
-        return Condition("Ready", "False", "Downloading", "the base model is being downloaded")
-    return Condition("Ready", "False", "Pending", "waiting for the claim and the download to start")
+        return Condition("Ready", "False", Reason.DOWNLOADING, "the base model is being downloaded")
+    return Condition("Ready", "False", Reason.PENDING, "waiting for the claim and the download to start")
 
 
 def _phase(ready: Condition, download: Download) -> str:
     if ready.true:
         return "Ready"
-    if ready.reason == "ConfigInvalid" or (download.recorded.get("reason") and not download.complete):
+    if ready.reason == Reason.CONFIG_INVALID or (download.recorded.get("reason") and not download.complete):
         return "Failed"
     return "Progressing" if download.running is not None and download.running.phase == "running" else "Pending"

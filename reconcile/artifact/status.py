@@ -9,6 +9,7 @@ from typing import Any
 
 from api import view
 from api.jobs import Progress
+from api.reasons import Reason
 from api.view import Json
 from reconcile.artifact.manifests import cache_storage_class, disk_storage_class
 from reconcile.artifact.observed import Observed
@@ -36,8 +37,8 @@ def config_valid(seen: Observed) -> Condition:
         return Condition("ConfigValid", "False", seen.errors[0].reason, message)
     if seen.config.missing:
         message = f'spec.runtimeConfigName: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{seen.config.name}" exists'
-        return Condition("ConfigValid", "False", "ReferenceNotFound", message)
-    return Condition("ConfigValid", "True", "ConfigValid")
+        return Condition("ConfigValid", "False", Reason.REFERENCE_NOT_FOUND, message)
+    return Condition("ConfigValid", "True", Reason.CONFIG_VALID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,21 @@ def _claim_condition(reported: _Claim, seen: Observed, draft: Draft) -> Conditio
     where = f'claim "{view.name_of(claim)}" of storage class "{shown}"'
     if view.terminating(claim):
         message = f"{where} is being deleted; it goes, and is made anew, when no pod mounts it any more"
-        return Condition(kind, "False", "ClaimTerminating", message)
+        return Condition(kind, "False", Reason.CLAIM_TERMINATING, message)
     if view.text(claim, "status", "phase") == "Bound":
-        return Condition(kind, "True", "ClaimBound")
+        return Condition(kind, "True", Reason.CLAIM_BOUND)
     if reported.problem:
         message = f"{where} is not provisioned: {reported.problem} (the class must support ReadWriteMany)"
-        return Condition(kind, "False", "ClaimProvisioningFailed", message)
+        return Condition(kind, "False", Reason.CLAIM_PROVISIONING_FAILED, message)
     created = parse_timestamp(view.dig(claim, "metadata", "creationTimestamp")) or seen.now
     bound_by = created + seen.settings.claim_bind_timeout
     if seen.now < bound_by or not reported.used:
         if seen.now < bound_by:
             draft.look_again(bound_by - seen.now)
-        return Condition(kind, "False", "ClaimPending", f"{where} is not bound yet")
+        return Condition(kind, "False", Reason.CLAIM_PENDING, f"{where} is not bound yet")
     describe = f"kubectl describe pvc {view.name_of(claim)}"
     message = f"{where} is still not bound; the class must support ReadWriteMany: {describe}"
-    return Condition(kind, "False", "ClaimUnbound", message)
+    return Condition(kind, "False", Reason.CLAIM_UNBOUND, message)
 
 
 def render_progress(progress: Progress) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from api import view
 from api.jobs import JobResult
 from api.kinds import JOB
 from api.names import ANNOTATION_REAP, short_hash
+from api.reasons import Reason, spoken
 from reconcile.artifact.observed import Observed
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState
@@ -95,8 +96,8 @@ def _record(seen: Observed, draft: Draft, job: JobState, *, dry_run: bool, world
     ended = job.finished_at or seen.now
     result = job.result
     if result is None and job.phase == "succeeded":
-        result = JobResult(ok=True, reason="DiskReaped", message="the sweep ended, its result was not read")
-    result = result or JobResult(ok=False, reason="JobFailed", message="the sweep failed without a word")
+        result = JobResult(ok=True, reason=Reason.DISK_REAPED, message="the sweep ended, its result was not read")
+    result = result or JobResult(ok=False, reason=Reason.JOB_FAILED, message="the sweep failed without a word")
     words = f"{result.message} (dry run: nothing was removed)" if dry_run and result.ok else result.message
     outcome = {
         "reason": result.reason,
@@ -120,8 +121,8 @@ def _world_after(seen: Observed, result: JobResult, world: str) -> str:
 
 def _tell(draft: Draft, result: JobResult, words: str, *, dry_run: bool) -> None:
     if not result.ok:
-        draft.events.append(EventNote("Warning", result.reason, words))
+        draft.events.append(EventNote("Warning", spoken(result.reason), words))
     elif dry_run:
-        draft.events.append(EventNote("Normal", "SweepDryRun", words))
+        draft.events.append(EventNote("Normal", Reason.SWEEP_DRY_RUN, words))
     elif result.removed:
-        draft.events.append(EventNote("Normal", result.reason, words))
+        draft.events.append(EventNote("Normal", spoken(result.reason), words))

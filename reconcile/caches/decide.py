@@ -11,6 +11,7 @@ from api import view
 from api.job_env import allowed_in_job, allowed_with_typed_s3
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, Kind
 from api.names import derive_name
+from api.reasons import Reason
 from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
@@ -42,7 +43,9 @@ def decide(seen: Observed) -> Decision:
     if view.paused(seen.cache) or view.terminating(seen.cache):
         return leave_alone(seen.cache)
     if seen.sources is None:
-        return _report(seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} does not exist yet"))
+        return _report(
+            seen, {}, Condition("ArtifactsReady", "False", Reason.NO_CACHES, f"{seen.origin} does not exist yet")
+        )
     create: list[tuple[Kind, Mapping[str, Any]]] = []
     chosen: dict[str, Json] = {}
     for source in seen.sources:
@@ -58,7 +61,7 @@ def decide(seen: Observed) -> Decision:
         chosen[view.name_of(artifact)] = artifact
     if not chosen:
         return _report(
-            seen, {}, Condition("ArtifactsReady", "False", "NoCaches", f"{seen.origin} has no model sources")
+            seen, {}, Condition("ArtifactsReady", "False", Reason.NO_CACHES, f"{seen.origin} has no model sources")
         )
     return _report(seen, _entries(chosen), _readiness(chosen, creating=bool(create)), tuple(create))
 
@@ -71,7 +74,7 @@ def _allowed_env(*lists: Sequence[Any], typed_s3: bool) -> list[Any]:
 
 _NAME_LIMIT = 50  # leaves room for the names of Jobs and claims that are derived from it
 _TERMINATING = Condition(
-    "ArtifactsReady", "False", "ArtifactTerminating", "an artifact is being deleted; its successor follows"
+    "ArtifactsReady", "False", Reason.ARTIFACT_TERMINATING, "an artifact is being deleted; its successor follows"
 )
 
 
@@ -171,9 +174,9 @@ def _entries(chosen: Mapping[str, Json]) -> dict[str, Any]:
 def _readiness(chosen: Mapping[str, Json], *, creating: bool) -> Condition:
     waiting = [name for name, artifact in sorted(chosen.items()) if view.text(artifact, "status", "status") != "Ready"]
     if not waiting:
-        return Condition("ArtifactsReady", "True", "AllCachesReady")
+        return Condition("ArtifactsReady", "True", Reason.ALL_CACHES_READY)
     if creating:
-        return Condition("ArtifactsReady", "False", "CreatingCaches", f"creating {', '.join(waiting)}")
+        return Condition("ArtifactsReady", "False", Reason.CREATING_CACHES, f"creating {', '.join(waiting)}")
     words = []
     for name in waiting:
         ready = next(
@@ -181,7 +184,7 @@ def _readiness(chosen: Mapping[str, Json], *, creating: bool) -> Condition:
             view.EMPTY,
         )
         words.append(f"{name}: {ready.get('reason')}: {ready.get('message')}" if ready else f"{name} is pending")
-    return Condition("ArtifactsReady", "False", "CachesNotReady", "; ".join(words))
+    return Condition("ArtifactsReady", "False", Reason.CACHES_NOT_READY, "; ".join(words))
 
 
 _FAILED = "Failed"

@@ -9,6 +9,7 @@ from typing import Any
 
 from api import view
 from api.errors import FieldError
+from api.reasons import Reason
 from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
@@ -39,9 +40,9 @@ def decide(seen: Observed) -> Decision:
     if view.paused(seen.obj) or view.terminating(seen.obj):
         return leave_alone(seen.obj)
     template = view.text(seen.obj, "spec", "modelName") is not None
-    ready = _template_ready(seen) if template else Condition("Ready", "True", "ModelValid")
+    ready = _template_ready(seen) if template else Condition("Ready", "True", Reason.MODEL_VALID)
     if seen.errors:
-        ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
+        ready = Condition("Ready", "False", Reason.CONFIG_INVALID, "; ".join(str(error) for error in seen.errors))
     generation = view.generation_of(seen.obj)
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -65,16 +66,16 @@ def hardware_of(template: Json) -> Hardware:
 def _template_ready(seen: Observed) -> Condition:
     if isinstance(seen.model, Missing):
         message = f'no AIMModel or AIMClusterModel "{seen.model.name}" exists yet'
-        return Condition("Ready", "False", "ReferenceNotFound", message)
+        return Condition("Ready", "False", Reason.REFERENCE_NOT_FOUND, message)
     if not isinstance(seen.model, Resolved):
-        return Condition("Ready", "Unknown", "ReferenceUnreadable", "the model could not be read")
+        return Condition("Ready", "Unknown", Reason.REFERENCE_UNREADABLE, "the model could not be read")
     nodes = availability(hardware_of(seen.obj), seen.nodes)
-    return Condition("Ready", "True", "TemplateValid") if nodes.status == "Unknown" else nodes
+    return Condition("Ready", "True", Reason.TEMPLATE_VALID) if nodes.status == "Unknown" else nodes
 
 
 def _phase(ready: Condition) -> str:
     if ready.true:
         return "Ready"
-    if ready.reason == "ConfigInvalid":
+    if ready.reason == Reason.CONFIG_INVALID:
         return "Failed"
-    return "NotAvailable" if ready.reason == "NoMatchingNode" else "Pending"
+    return "NotAvailable" if ready.reason == Reason.NO_MATCHING_NODE else "Pending"

@@ -11,6 +11,7 @@ from api import view
 from api.accelerators import labels_sought, node_matches, node_selector_terms
 from api.errors import FieldError
 from api.names import LABEL_MANAGED_BY
+from api.reasons import Reason
 from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
@@ -79,7 +80,7 @@ def decide(seen: Observed) -> Decision:
     hardware = hardware_of(profile)
     ready = availability(hardware, seen.nodes)
     if seen.errors:
-        ready = Condition("Ready", "False", "ConfigInvalid", "; ".join(str(error) for error in seen.errors))
+        ready = Condition("Ready", "False", Reason.CONFIG_INVALID, "; ".join(str(error) for error in seen.errors))
     generation = view.generation_of(profile)
     terms = hardware.terms
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}} if terms else None
@@ -100,10 +101,10 @@ def decide(seen: Observed) -> Decision:
 def availability(hardware: Hardware, nodes: Sequence[Mapping[str, str]] | None) -> Condition:
     """Return Ready: at least one node offers the accelerators; without a number, which changes with the nodes."""
     if nodes is None:
-        return Condition("Ready", "Unknown", "NodesNotWatched", "nodes are not watched by this controller")
+        return Condition("Ready", "Unknown", Reason.NODES_NOT_WATCHED, "nodes are not watched by this controller")
     if hardware.matching(nodes):
-        return Condition("Ready", "True", "NodesMatch")
+        return Condition("Ready", "True", Reason.NODES_MATCH)
     if not hardware.terms:
-        return Condition("Ready", "False", "NoMatchingNode", "the cluster has no nodes")
+        return Condition("Ready", "False", Reason.NO_MATCHING_NODE, "the cluster has no nodes")
     message = f"no node offers {hardware.model}: looked for the labels {hardware.sought()}"
-    return Condition("Ready", "False", "NoMatchingNode", message)
+    return Condition("Ready", "False", Reason.NO_MATCHING_NODE, message)

@@ -15,6 +15,7 @@ from api.errors import FieldError
 from api.jobs import JobResult, Progress
 from api.kinds import JOB
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, stage_key
+from api.reasons import Reason, spoken
 from api.view import AdapterMode, AdapterRef, Json
 from reconcile.decision import Delete, EventNote, sooner
 from reconcile.jobs import JobState, retry_at
@@ -36,11 +37,13 @@ from reconcile.settings import ReconcileSettings
 from rules.rank import round_up
 from rules.resolve import ArtifactState, Unreadable
 
-NOT_FOUND = "AdapterArtifactNotFound"
-RANK_EXCEEDS = "AdapterRankExceedsCeiling"
-HELD = "AdapterHeldForUnload"
-RESTART_REQUIRED = "RestartRequired"
-RANK_UNKNOWN = "RankCeilingUnknown: no valid rank ceiling is known: what sets it is not valid or cannot be read"
+NOT_FOUND = Reason.ADAPTER_ARTIFACT_NOT_FOUND
+RANK_EXCEEDS = Reason.ADAPTER_RANK_EXCEEDS_CEILING
+HELD = Reason.ADAPTER_HELD_FOR_UNLOAD
+RESTART_REQUIRED = Reason.RESTART_REQUIRED
+RANK_UNKNOWN = (
+    f"{Reason.RANK_CEILING_UNKNOWN}: no valid rank ceiling is known: what sets it is not valid or cannot be read"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def _way_to_serve(rank: int, *, static: bool) -> str:
 
 
 def _last_error(reason: str, message: str = "") -> str:
-    return f"{reason}: {message}" if message else reason
+    return f"{reason}: {message}" if message else str(reason)
 
 
 def decide_adapters(seen: Observed) -> AdaptersDecision:
@@ -292,16 +295,16 @@ class _Pass:
     def _missing(self, ref: AdapterRef, old: Json) -> dict[str, Any]:
         if self._other_disk():
             where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
-            return {"name": ref.name, **where, "state": "Pending", "lastError": NOT_FOUND}
+            return {"name": ref.name, **where, "state": "Pending", "lastError": _last_error(NOT_FOUND)}
         if old.get("digest") and view.text(old, "state") in ON_DISK:  # its bytes are there and served: say both
             said = dict(old) | {"lastError": _last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
             return as_served(said, old, self.seen.pods)
         if not old and self.seen.moving:  # the status was lost: servers on another disk may serve it, by its name
-            return {"name": ref.name, "adapterPath": ref.name, "state": "Pending", "lastError": NOT_FOUND}
+            return {"name": ref.name, "adapterPath": ref.name, "state": "Pending", "lastError": _last_error(NOT_FOUND)}
         kept = {key: old[key] for key in ("adapterPath", "modelId", "stageKey", "digest") if old.get(key)}
         if old.get("state") == "Deleting":  # its bytes may be moved away by now
             kept.pop("digest", None)
-        return {"name": ref.name, **kept, "state": "Pending", "lastError": NOT_FOUND}
+        return {"name": ref.name, **kept, "state": "Pending", "lastError": _last_error(NOT_FOUND)}
 
     def _other_disk(self) -> bool:
         """Whether the base has another disk now than the one that the status speaks of."""
@@ -367,7 +370,7 @@ class _Pass:
         )
         self.recheck = sooner(self.recheck, recheck)
         if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked anew: the words stay
-            judged["lastError"] = entry.get("lastError") or NOT_LISTED
+            judged["lastError"] = entry.get("lastError") or str(NOT_LISTED)
         return judged
 
     def _staying_pods(self) -> list[ServerPod]:
@@ -504,7 +507,7 @@ class _Pass:
         result = job.result
         if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
             return entry | {"state": "Pending"}
-        result = result or JobResult(ok=False, reason="JobFailed", message="the Job failed")
+        result = result or JobResult(ok=False, reason=Reason.JOB_FAILED, message="the Job failed")
         warnings = [note.model_dump() for note in result.warnings]
         facts: dict[str, Any] = {
             "rank": result.rank,
@@ -532,7 +535,7 @@ class _Pass:
     def _succeeded(self, entry: dict[str, Any], result: JobResult, finished_at: datetime) -> dict[str, Any]:
         before = entry.get("digest")
         entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
-        unchanged = result.reason == "AlreadyStaged" or before == entry["digest"]
+        unchanged = result.reason == Reason.ALREADY_STAGED or before == entry["digest"]
         if result.staged_at is not None:
             entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
         elif not unchanged:
@@ -566,7 +569,7 @@ class _Pass:
         over = (since or seen.now) + seen.settings.unload_grace
         if over <= seen.now:
             message = f"adapter {old.get('name')} is off the disk, but a server still listed it when the wait was over"
-            self.events.append(EventNote("Warning", "AdapterUnloadOverdue", message))
+            self.events.append(EventNote("Warning", Reason.ADAPTER_UNLOAD_OVERDUE, message))
             return None
         self.recheck = sooner(self.recheck, over - seen.now)
         return entry
@@ -612,7 +615,7 @@ def _told(moves: Sequence[_Move]) -> list[EventNote]:
 def _note(names: Sequence[str], before: str, after: str, error: str) -> EventNote:
     words = f"adapter{'s' if len(names) > 1 else ''} {', '.join(names)}: {before} → {after}"
     bad = after in ("Failed", "LoadRejected")
-    return EventNote("Warning" if bad else "Normal", f"Adapter{after}", f"{words}: {error}" if error else words)
+    return EventNote("Warning" if bad else "Normal", spoken(f"Adapter{after}"), f"{words}: {error}" if error else words)
 
 
 _NOT_YET = frozenset({"Pending", "Downloading"})
@@ -634,7 +637,7 @@ def found_undeclared(job: JobState) -> bool:
 
     A sync follows from that, once: the Job goes with it, whatever became of its adapter.
     """
-    return job.finished and job.result is not None and job.result.reason == "AdapterNotDeclared"
+    return job.finished and job.result is not None and job.result.reason == Reason.ADAPTER_NOT_DECLARED
 
 
 def _on_present_disk(entry: Json) -> Json:

@@ -12,6 +12,7 @@ from typing import Any
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE
 from api.names import LABEL_MODEL, LABEL_TEMPLATE
+from api.reasons import Reason, spoken
 from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft
@@ -102,12 +103,12 @@ def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
     if origin is None:
         if seen.facts.pipeline.kind == "profile":
             message = "the profile has no model sources: it cannot be served"
-            return CacheView(Condition(READY, "False", "NoModelSources", message), resolved=False)
+            return CacheView(Condition(READY, "False", Reason.NO_MODEL_SOURCES, message), resolved=False)
         if seen.facts.pipeline.image is None:
             return CacheView(
-                Condition(READY, "False", "NothingToServe", "no image and no model is named"), resolved=False
+                Condition(READY, "False", Reason.NOTHING_TO_SERVE, "no image and no model is named"), resolved=False
             )
-        return CacheView(Condition(READY, "True", "NothingToCache", "the image brings its own model"))
+        return CacheView(Condition(READY, "True", Reason.NOTHING_TO_CACHE, "the image brings its own model"))
     if allowed and (overlay := _overlay(seen.facts)) is not None:
         draft.apply.append((AIM_PROFILE, overlay))
     cache = _choose(seen, draft, origin, allowed=allowed)
@@ -122,18 +123,18 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
     for reference in references:
         if isinstance(reference, Missing):
             kinds = " or ".join(kind.kind for kind in reference.kinds)
-            return Condition(READY, "False", "ReferenceNotFound", f'no {kinds} "{reference.name}" exists yet')
+            return Condition(READY, "False", Reason.REFERENCE_NOT_FOUND, f'no {kinds} "{reference.name}" exists yet')
         if isinstance(reference, Unknown):
-            return Condition(READY, "False", "ReferenceUnreadable", f'"{reference.name}" could not be read')
+            return Condition(READY, "False", Reason.REFERENCE_UNREADABLE, f'"{reference.name}" could not be read')
     if pipeline.kind == "template" and pipeline.template is None and isinstance(pipeline.model, Resolved):
         names = ", ".join(view.name_of(template) for template in pipeline.fitting)
         if names:
             cure = "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name"
             message = f"several templates fit: {names}; {cure}"
-            return Condition(READY, "False", "TemplateAmbiguous", message)
+            return Condition(READY, "False", Reason.TEMPLATE_AMBIGUOUS, message)
         if not pipeline.sources:
             message = f'no template fits model "{pipeline.model.name}", and the model has no modelSources'
-            return Condition(READY, "False", "TemplateNotFound", message)
+            return Condition(READY, "False", Reason.TEMPLATE_NOT_FOUND, message)
     return None
 
 
@@ -148,10 +149,10 @@ def _lost(seen: Observed) -> Condition | None:
     made_from = view.mapping(seen.live, "metadata", "labels")
     if pipeline.model is None and made_from.get(LABEL_MODEL):
         message = f'no AIMModel or AIMClusterModel has image "{pipeline.image}" any more'
-        return Condition(READY, "False", "ReferenceNotFound", message)
+        return Condition(READY, "False", Reason.REFERENCE_NOT_FOUND, message)
     if pipeline.template is None and isinstance(pipeline.model, Resolved) and made_from.get(LABEL_TEMPLATE):
         message = f'no template fits model "{pipeline.model.name}" any more'
-        return Condition(READY, "False", "TemplateNotFound", message)
+        return Condition(READY, "False", Reason.TEMPLATE_NOT_FOUND, message)
     return None
 
 
@@ -218,17 +219,17 @@ def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
 
 def _condition(cache: Json | None, bases: Sequence[Json], pipeline: Pipeline) -> Condition:
     if bases and all(view.text(base, "status", "status") == "Ready" for base in bases):
-        return Condition(READY, "True", "AllCachesReady", NO_TEMPLATE if without_template(pipeline) else "")
+        return Condition(READY, "True", Reason.ALL_CACHES_READY, NO_TEMPLATE if without_template(pipeline) else "")
     waiting = [base for base in bases if base and view.text(base, "status", "status") != "Ready"]
     if waiting:
-        return Condition(READY, "False", "CachesNotReady", "; ".join(_words(base) for base in waiting))
+        return Condition(READY, "False", Reason.CACHES_NOT_READY, "; ".join(_words(base) for base in waiting))
     if cache is None:
-        return Condition(READY, "False", "CreatingCaches", "the cache is not created yet")
+        return Condition(READY, "False", Reason.CREATING_CACHES, "the cache is not created yet")
     reported = view.condition(cache, "ArtifactsReady")
     if reported.get("status") == "True":  # its artifacts are not those of the present sources any more
-        return Condition(READY, "False", "CreatingCaches", f'cache "{view.name_of(cache)}" has not caught up yet')
-    reason, message = view.text(reported, "reason"), view.text(reported, "message")
-    return Condition(READY, "False", reason or "CreatingCaches", message or "waiting for the cache")
+        return Condition(READY, "False", Reason.CREATING_CACHES, f'cache "{view.name_of(cache)}" has not caught up yet')
+    reason = spoken(view.text(reported, "reason") or Reason.CREATING_CACHES)
+    return Condition(READY, "False", reason, view.text(reported, "message") or "waiting for the cache")
 
 
 def _words(base: Json) -> str:
@@ -239,7 +240,7 @@ def _words(base: Json) -> str:
     return f"{words}; {problem}" if problem else words
 
 
-_STORAGE_TROUBLE = frozenset({"ClaimUnbound", "ClaimProvisioningFailed", "ClaimTerminating"})
+_STORAGE_TROUBLE = frozenset({Reason.CLAIM_UNBOUND, Reason.CLAIM_PROVISIONING_FAILED, Reason.CLAIM_TERMINATING})
 
 
 def storage_problem(base: Json) -> str:

@@ -26,6 +26,7 @@ from api.names import (
     ROLE_SUBTREE_SYNC,
     inference_service_name,
 )
+from api.reasons import Reason
 from api.view import Json
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
@@ -234,7 +235,7 @@ class ServiceController:
                 raise error
             return REFUSED_AGAIN
         self._refusals[key] = said
-        self._tools.shell.tell(service, EventNote("Warning", "InferenceServiceRefused", error.message))
+        self._tools.shell.tell(service, EventNote("Warning", Reason.INFERENCE_SERVICE_REFUSED, error.message))
         return timedelta(seconds=1)
 
     # -- observation ------------------------------------------------------------------------------------------------

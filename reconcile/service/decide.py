@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from api import view
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
+from api.reasons import Reason
 from api.view import Json
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
@@ -149,11 +150,12 @@ def _job_configs(seen: Observed) -> _JobConfigs:
 
 def _config_problem(config: MergedRuntimeConfig, *, required: bool = False) -> str:
     if not config.readable:
-        return (
-            f'RuntimeConfigUnreadable: RuntimeConfig "{config.name}" cannot be read, so its credentials are not known'
-        )
+        message = f'RuntimeConfig "{config.name}" cannot be read, so its credentials are not known'
+        return f"{Reason.RUNTIME_CONFIG_UNREADABLE}: {message}"
     if required and config.missing:
-        return f'RuntimeConfigNotFound: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists'
+        return (
+            f'{Reason.RUNTIME_CONFIG_NOT_FOUND}: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists'
+        )
     return ""
 
 

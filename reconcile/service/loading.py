@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from api import view
+from api.reasons import Reason
 from api.view import Json
 from reconcile.objects import parse_timestamp
 
 ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
-NOT_LISTED = "AdapterNotListed"
-NO_LIST = "ModelListUnreadable"
+NOT_LISTED = Reason.ADAPTER_NOT_LISTED
+NO_LIST = Reason.MODEL_LIST_UNREADABLE
 _MISSED_INTERVALS = 3  # refresh intervals after which a server that does not list an adapter has rejected it
 
 

@@ -10,6 +10,7 @@ from api import view
 from api.errors import FieldError
 from api.jobs import Progress
 from api.names import ANNOTATION_TAKE_OVER, FIELD_OWNER, LABEL_MANAGED_BY
+from api.reasons import Reason
 from api.view import Json
 from reconcile.jobs import JobState
 from reconcile.objects import owned_by
@@ -23,21 +24,21 @@ from rules.seen import ServiceSeen
 
 ADAPTER_CONFIG_REASONS = frozenset(
     {
-        "AdapterDeclaredTwice",
-        "AdapterIncompatible",
-        "AdapterNotAnAdapter",
-        "AdapterParentMismatch",
-        "AdapterPathDuplicate",
-        "AdapterPathInvalid",
-        "AdapterRankAboveCeiling",
-        "DedicatedCachingWithAdapters",
-        "FeatureMissing",
-        "FeatureScaleOnly",
-        "MaxRankInStaticMode",
-        "MaxRankUnsupported",
-        "ModelSourcesAmbiguous",
-        "RuntimeConfigMaxRankUnsupported",
-        "TooManyAdapters",
+        Reason.ADAPTER_DECLARED_TWICE,
+        Reason.ADAPTER_INCOMPATIBLE,
+        Reason.ADAPTER_NOT_AN_ADAPTER,
+        Reason.ADAPTER_PARENT_MISMATCH,
+        Reason.ADAPTER_PATH_DUPLICATE,
+        Reason.ADAPTER_PATH_INVALID,
+        Reason.ADAPTER_RANK_ABOVE_CEILING,
+        Reason.DEDICATED_CACHING_WITH_ADAPTERS,
+        Reason.FEATURE_MISSING,
+        Reason.FEATURE_SCALE_ONLY,
+        Reason.MAX_RANK_IN_STATIC_MODE,
+        Reason.MAX_RANK_UNSUPPORTED,
+        Reason.MODEL_SOURCES_AMBIGUOUS,
+        Reason.RUNTIME_CONFIG_MAX_RANK_UNSUPPORTED,
+        Reason.TOO_MANY_ADAPTERS,
     }
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 from api.accelerators import labels_sought, node_selector_terms
 from api.kinds import AIM_SERVICE
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, ANNOTATION_TAKE_OVER
+from api.reasons import Foreign, Reason, spoken
 from api.view import (
     adapter_refs,
     annotation,
@@ -50,15 +51,15 @@ SERVED = "InferenceServiceReady"
 _ROOM_FOR_NAMES = 120  # characters
 _FAILED_TO_SERVE = frozenset(
     {
-        "CrashLoopBackOff",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "NameTaken",
-        "InferenceServiceRefused",
-        "ReconcileFailed",
+        Reason.CRASH_LOOP_BACK_OFF,
+        Reason.IMAGE_PULL_BACK_OFF,
+        Reason.INVALID_IMAGE_NAME,
+        Reason.CREATE_CONTAINER_CONFIG_ERROR,
+        Reason.CREATE_CONTAINER_ERROR,
+        Reason.RUN_CONTAINER_ERROR,
+        Reason.NAME_TAKEN,
+        Reason.INFERENCE_SERVICE_REFUSED,
+        Reason.RECONCILE_FAILED,
     }
 )
 
@@ -66,15 +67,15 @@ _FAILED_TO_SERVE = frozenset(
 def config_valid(seen: Observed) -> Condition:
     """Return ConfigValid: the rules' errors, and a RuntimeConfig that is named and does not exist."""
     if seen.errors:
-        reason = "AdapterConfigInvalid" if seen.adapter_errors else seen.errors[0].reason
+        reason = Reason.ADAPTER_CONFIG_INVALID if seen.adapter_errors else seen.errors[0].reason
         return Condition("ConfigValid", "False", reason, "; ".join(str(error) for error in seen.errors))
     config = seen.facts.config
     if config.missing:
         message = (
             f'no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists: create it or correct the name'
         )
-        return Condition("ConfigValid", "False", "ReferenceNotFound", f"spec.runtimeConfigName: {message}")
-    return Condition("ConfigValid", "True", "ConfigValid")
+        return Condition("ConfigValid", "False", Reason.REFERENCE_NOT_FOUND, f"spec.runtimeConfigName: {message}")
+    return Condition("ConfigValid", "True", Reason.CONFIG_VALID)
 
 
 def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Condition | None:
@@ -84,17 +85,19 @@ def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -
     kept = moving(seen, disk, adapters)
     if seen.adapter_errors:
         message = "; ".join(str(error) for error in seen.adapter_errors)
-        return Condition("Adapters", "False", "AdapterConfigInvalid", _joined(message, kept))
+        return Condition("Adapters", "False", Reason.ADAPTER_CONFIG_INVALID, _joined(message, kept))
     if not disk.claim_uid:
-        return Condition("Adapters", "False", "ParentLacksAdapterDisk", _joined(no_disk(seen), kept))
+        return Condition("Adapters", "False", Reason.PARENT_LACKS_ADAPTER_DISK, _joined(no_disk(seen), kept))
     if not disk.ready:
-        return Condition("Adapters", "False", "AdapterSubtreeProvisioning", _joined(provisioning(seen, disk), kept))
+        return Condition(
+            "Adapters", "False", Reason.ADAPTER_SUBTREE_PROVISIONING, _joined(provisioning(seen, disk), kept)
+        )
     words = [describe(adapters.entries), _deferred(seen), kept]
     if not disk.synced:
         words.append("the directory on the disk is being brought to the declared set")
         words.append(disk.problem)
     message = "; ".join(word for word in words if word)
-    reason = "AdaptersStaged" if adapters.all_on_disk else "AdaptersStaging"
+    reason = Reason.ADAPTERS_STAGED if adapters.all_on_disk else Reason.ADAPTERS_STAGING
     return Condition("Adapters", "True", reason, message)
 
 
@@ -121,20 +124,22 @@ def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: App
     if seen.isvc is not None and seen.live is None:
         if _was_a_predecessors(seen):
             message = "the InferenceService of the deleted service of this name is going; it is made anew after"
-            return Condition(SERVED, "False", "Terminating", message)
+            return Condition(SERVED, "False", Reason.TERMINATING, message)
         whose = "belongs to another owner" if items(seen.isvc, "metadata", "ownerReferences") else "has no owner"
         message = f'InferenceService "{name_of(seen.isvc)}" exists and {whose}'
-        return Condition(SERVED, "False", "NameTaken", message)
+        return Condition(SERVED, "False", Reason.NAME_TAKEN, message)
     if seen.refusal:
-        return Condition(SERVED, "False", "InferenceServiceRefused", seen.refusal)
+        return Condition(SERVED, "False", Reason.INFERENCE_SERVICE_REFUSED, seen.refusal)
     if seen.live is None:
         if applied.name is None:
-            return Condition(SERVED, "False", "Gated", "the namespace's name leaves no room for the name")
+            return Condition(SERVED, "False", Reason.GATED, "the namespace's name leaves no room for the name")
         if not gate.open:
-            return Condition(SERVED, "False", "Gated", f"{gate.reason}: {gate.message}")
-        return Condition(SERVED, "False", "Creating", "the InferenceService is being created")
+            return Condition(SERVED, "False", Reason.GATED, f"{gate.reason}: {gate.message}")
+        return Condition(SERVED, "False", Reason.CREATING, "the InferenceService is being created")
     if terminating(seen.live):
-        return Condition(SERVED, "False", "Terminating", "the InferenceService is being deleted; it is made anew after")
+        return Condition(
+            SERVED, "False", Reason.TERMINATING, "the InferenceService is being deleted; it is made anew after"
+        )
     return _live_condition(seen, plan, applied)
 
 
@@ -150,25 +155,26 @@ def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Cond
     serving = seen.serving_replicas
     if _none_wanted(seen) and serving == 0:
         message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
-        return Condition(SERVED, "True", "ScaledToZero", message)
+        return Condition(SERVED, "True", Reason.SCALED_TO_ZERO, message)
     if serving == 0 and condition(seen.live, "Stopped").get("status") == "True":
         message = (
             f'KServe runs no pods while InferenceService "{name_of(seen.live)}" has annotation {ANNOTATION_STOP}: '
             "remove it to serve"
         )
-        return Condition(SERVED, "False", "Stopped", message)
+        return Condition(SERVED, "False", Reason.STOPPED, message)
     verdict = condition(seen.live, "Ready")
     note = _rolling(seen, applied)
     crash = _pod_trouble(seen)
     if verdict.get("status") == "True" and serving > 0:
         trouble = f"{crash[0]}: {crash[1]}" if crash else ""
-        return Condition(SERVED, "True", SERVED, _joined(note, trouble, _made_by(seen), _held(applied)))
-    if serving == 0 and (crash is None or crash[0] == "Unschedulable") and (pool := _empty_pool(seen, plan)):
-        return Condition(SERVED, "False", "NoMatchingNode", pool)
-    if crash is not None and (serving == 0 or crash[0] != "Unschedulable"):
+        words = _joined(note, trouble, _made_by(seen), _held(applied))
+        return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, words)
+    if serving == 0 and (crash is None or crash[0] == Reason.UNSCHEDULABLE) and (pool := _empty_pool(seen, plan)):
+        return Condition(SERVED, "False", Reason.NO_MATCHING_NODE, pool)
+    if crash is not None and (serving == 0 or crash[0] != Reason.UNSCHEDULABLE):
         return Condition(SERVED, "False", *crash)
     if verdict.get("status") == "True":
-        reason = "RollingOut" if applied.causes or runs_an_old_version(seen) else "Starting"
+        reason = Reason.ROLLING_OUT if applied.causes or runs_an_old_version(seen) else Reason.STARTING
         words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
         return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
     return _unready(seen, serving, note)
@@ -198,8 +204,10 @@ def _unready(seen: Observed, serving: int, note: str) -> Condition:
     for kind in ("PredictorReady", "Ready"):
         entry = condition(seen.live, kind)
         if (reason := text(entry, "reason")) and entry.get("status") != "Unknown":
-            return Condition(SERVED, "False", reason, _joined(some, note, text(entry, "message") or "not ready"))
-    return Condition(SERVED, "False", "Starting", _joined(some, note, "waiting for the model server"))
+            return Condition(
+                SERVED, "False", spoken(reason), _joined(some, note, text(entry, "message") or "not ready")
+            )
+    return Condition(SERVED, "False", Reason.STARTING, _joined(some, note, "waiting for the model server"))
 
 
 def _joined(*words: str) -> str:
@@ -231,11 +239,11 @@ def _rolling(seen: Observed, applied: Applied) -> str:
 
 
 _STARTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
-_PULL_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff"})
-_CRASH = "CrashLoopBackOff"
+_PULL_PROBLEMS = frozenset({"ErrImagePull", Reason.IMAGE_PULL_BACK_OFF})
+_CRASH = Reason.CRASH_LOOP_BACK_OFF
 
 
-def _pod_trouble(seen: Observed) -> tuple[str, str] | None:
+def _pod_trouble(seen: Observed) -> tuple[Reason | Foreign, str] | None:
     """Return reason and words of the first pod that cannot start; words stay the same from one try to the next."""
     for pod in sorted(seen.predictor_pods, key=name_of):
         if terminating(pod):
@@ -247,11 +255,11 @@ def _pod_trouble(seen: Observed) -> tuple[str, str] | None:
     for pod in sorted(seen.predictor_pods, key=name_of):
         for entry in items(pod, "status", "conditions"):
             if dig(entry, "type") == "PodScheduled" and dig(entry, "status") == "False" and not terminating(pod):
-                return "Unschedulable", f"pod {name_of(pod)}: {text(entry, 'message') or 'no node takes it'}"
+                return Reason.UNSCHEDULABLE, f"pod {name_of(pod)}: {text(entry, 'message') or 'no node takes it'}"
     return None
 
 
-def _container_trouble(status: Any) -> tuple[str, str] | None:
+def _container_trouble(status: Any) -> tuple[Reason | Foreign, str] | None:
     waiting = text(status, "state", "waiting", "reason") or ""
     ended = mapping(status, "lastState", "terminated") or mapping(status, "state", "terminated")
     restarts = integer(status, "restartCount") or 0
@@ -260,9 +268,9 @@ def _container_trouble(status: Any) -> tuple[str, str] | None:
         known = f", last exit code {code}" if code is not None else ""
         return _CRASH, f"the server ends again and again{known}" + (f" ({why})" if why not in (None, "Error") else "")
     if waiting in _PULL_PROBLEMS:
-        return "ImagePullBackOff", f'image "{text(status, "image") or "?"}" cannot be pulled'
+        return Reason.IMAGE_PULL_BACK_OFF, f'image "{text(status, "image") or "?"}" cannot be pulled'
     if waiting and waiting not in _STARTING_UP:
-        return waiting, text(status, "state", "waiting", "message") or "the container cannot start"
+        return spoken(waiting), text(status, "state", "waiting", "message") or "the container cannot start"
     return None
 
 
@@ -279,11 +287,11 @@ def _empty_pool(seen: Observed, plan: Plan | None) -> str:
 def ready_condition(valid: Condition, gate: Gate, served: Condition) -> Condition:
     """Return Ready: it is served, whatever else is wrong; else the first cause."""
     if served.true:
-        reason = served.reason if served.reason == "ScaledToZero" else "Serving"
+        reason = served.reason if served.reason == Reason.SCALED_TO_ZERO else Reason.SERVING
         return Condition("Ready", "True", reason, served.message if reason == served.reason else "")
     if not valid.true:
         return Condition("Ready", "False", valid.reason, valid.message)
-    if served.reason == "Gated" and not gate.open:
+    if served.reason == Reason.GATED and gate.reason is not None:
         return Condition("Ready", "False", gate.reason, gate.message)
     return Condition("Ready", "False", served.reason, served.message)
 
@@ -293,15 +301,15 @@ def phase(seen: Observed, valid: Condition, served: Condition, cache: CacheView,
     if served.true:
         bad = any(entry["state"] in ("Failed", "LoadRejected") for entry in adapters.declared)
         restart = any(reason_of(entry) == RESTART_REQUIRED for entry in adapters.declared)
-        stuck = _pod_trouble(seen) is not None and served.reason != "ScaledToZero"
+        stuck = _pod_trouble(seen) is not None and served.reason != Reason.SCALED_TO_ZERO
         return "Degraded" if not valid.true or bad or restart or stuck else "Running"
     if seen.live is not None and seen.serving_replicas > 0:
         return "Degraded"
     if not valid.true or served.reason in _FAILED_TO_SERVE:
         return "Failed"
-    if served.reason == "Gated":
+    if served.reason == Reason.GATED:
         return "Failed" if cache.failed else "Pending"
-    return "Pending" if served.reason == "Stopped" else "Starting"
+    return "Pending" if served.reason == Reason.STOPPED else "Starting"
 
 
 # -- status ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from api import view
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY, inference_service_name
+from api.reasons import Foreign, Reason
 from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
@@ -36,15 +37,15 @@ from reconcile.service.subtree import Disk
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What keeps the InferenceService from being made; nothing when `reason` is empty."""
+    """What keeps the InferenceService from being made; nothing when `reason` is None."""
 
-    reason: str = ""
+    reason: Reason | Foreign | None = None
     message: str = ""
 
     @property
     def open(self) -> bool:
         """Whether nothing does."""
-        return not self.reason
+        return self.reason is None
 
 
 def decide_plan(seen: Observed) -> Plan | None:
@@ -74,7 +75,7 @@ def decide_gate(
     if not cache.condition.true:
         return Gate(cache.condition.reason, cache.condition.message)
     if plan is None:
-        return Gate("ImageUnknown", "neither profile, model nor service names an image")
+        return Gate(Reason.IMAGE_UNKNOWN, "neither profile, model nor service names an image")
     if not seen.facts.config.readable:
         return _unreadable(seen)
     return _adapter_gate(seen, disk, adapters) if view.uses_adapters(seen.service) else Gate()
@@ -82,18 +83,18 @@ def decide_gate(
 
 def _unreadable(seen: Observed) -> Gate:
     """The RuntimeConfig was not read."""
-    return Gate("RuntimeConfigUnreadable", f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
+    return Gate(Reason.RUNTIME_CONFIG_UNREADABLE, f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
 
 
 def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gate:
     if not disk.claim_uid:
-        return Gate("ParentLacksAdapterDisk", no_disk(seen))
+        return Gate(Reason.PARENT_LACKS_ADAPTER_DISK, no_disk(seen))
     if not disk.ready:
-        return Gate("AdapterSubtreeProvisioning", provisioning(seen, disk))
+        return Gate(Reason.ADAPTER_SUBTREE_PROVISIONING, provisioning(seen, disk))
     if view.adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
-        return Gate("AdaptersStaging", f"static mode waits for all adapters: {describe(adapters.staging)}")
+        return Gate(Reason.ADAPTERS_STAGING, f"static mode waits for all adapters: {describe(adapters.staging)}")
     if seen.ceiling.value is None:
-        return Gate("AdaptersStaging", "the rank ceiling is not known yet")
+        return Gate(Reason.ADAPTERS_STAGING, "the rank ceiling is not known yet")
     return Gate()
 
 
@@ -333,7 +334,7 @@ def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
     why = f" ({seen.ceiling.origin})" if rank and seen.ceiling.origin else ""
     whom = ("no pod runs yet", "1 pod is replaced")[pods] if pods < 2 else f"{pods} pods are replaced"
     message = f"{whom}: {', '.join(causes)}{why}"
-    return EventNote("Normal", "AdapterMaxRankChanged" if rank else "PredictorChanged", message)
+    return EventNote("Normal", Reason.ADAPTER_MAX_RANK_CHANGED if rank else Reason.PREDICTOR_CHANGED, message)
 
 
 def _drop_old_profiles(

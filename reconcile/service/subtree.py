@@ -13,13 +13,14 @@ from typing import Any
 from api import view
 from api.kinds import JOB
 from api.names import sync_key
+from api.reasons import Reason
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
 from reconcile.service.adapters import declared_paths, found_undeclared
 from reconcile.service.manifests import render_sync_job
 from reconcile.service.observed import Observed
 
-_NEVER_ON_DISK = frozenset({"AdapterNotAnAdapter", "AdapterPathDuplicate", "AdapterPathInvalid"})
+_NEVER_ON_DISK = frozenset({Reason.ADAPTER_NOT_AN_ADAPTER, Reason.ADAPTER_PATH_DUPLICATE, Reason.ADAPTER_PATH_INVALID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,9 @@ class _Sync:
         if not newest.finished:
             return newest.blocked_by
         result = newest.result
-        problem = f"{result.reason}: {result.message}" if result else "JobFailed: the subtree-sync Job failed"
+        problem = (
+            f"{result.reason}: {result.message}" if result else f"{Reason.JOB_FAILED}: the subtree-sync Job failed"
+        )
         due = retry_at(newest.finished_at or self.seen.now, newest.attempt, self.seen.settings, None)
         if due > self.seen.now:
             self.draft.look_again(due - self.seen.now)
@@ -213,7 +216,7 @@ class _Sync:
 
 def _superseded(job: JobState) -> bool:
     """Whether the disk knew a newer set than this Job brought: it changed nothing."""
-    return job.result is not None and job.result.reason == "SyncSuperseded"
+    return job.result is not None and job.result.reason == Reason.SYNC_SUPERSEDED
 
 
 def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from api.crds import crd
 from api.kinds import AIM_KINDS
 from api.reasons import DOCS_URL, EXPLANATIONS, Explanation, Group, Reason, Surface, anchor, explain, find, help_uri
 from app.settings import describe_settings
+from tools.crds import crd
 
 ROOT = Path(__file__).parents[3]
 

@@ -21,6 +21,7 @@ import disk.records as disk_records
 import disk.stage as disk_stage
 import disk.sync as disk_sync
 from api.jobs import SyncSpec
+from api.reasons import Reason
 from disk.download import Pacing
 from disk.failures import DiskFailure, from_os_error, redact
 from disk.fetch import Fetcher, fetch
@@ -807,7 +808,7 @@ def test_reading_ahead() -> None:
 
     def broken() -> Iterator[bytes]:
         yield b"one"
-        raise DiskFailure("SourceTimeout", "x")
+        raise DiskFailure(Reason.SOURCE_TIMEOUT, "x")
 
     got: list[bytes] = []
     with pytest.raises(DiskFailure), read_ahead(broken()) as ahead:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from api.jobs import JobResult
 from api.kinds import AIM_PROFILE_CACHE, INFERENCE_SERVICE
+from api.reasons import Foreign
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Draft, leave_alone, sooner
 from reconcile.jobs import read_job, retry_at
@@ -175,13 +176,13 @@ def test_an_entry_follows_what_it_names() -> None:
 
 
 def test_transition_times_move_with_the_status_alone() -> None:
-    condition = Condition("Ready", "False", "Waiting", "for a")
+    condition = Condition("Ready", "False", Foreign("Waiting"), "for a")
     first = render_conditions({}, [condition], generation=1, now=START)
     obj = {"status": {"conditions": first}}
     later = START + timedelta(hours=1)
     other_words = render_conditions(obj, [replace(condition, message="for b")], generation=2, now=later)
     assert other_words[0]["lastTransitionTime"] == first[0]["lastTransitionTime"]
-    turned = render_conditions(obj, [Condition("Ready", "True", "Done")], generation=2, now=later)
+    turned = render_conditions(obj, [Condition("Ready", "True", Foreign("Done"))], generation=2, now=later)
     assert turned[0]["lastTransitionTime"] == "2026-01-01T01:00:00Z"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from api.errors import Cause, FieldError
 from api.kinds import AIM_ARTIFACT, AIM_CLUSTER_MODEL, AIM_CLUSTER_PROFILE, AIM_PROFILE, AIM_RUNTIME_CONFIG, AIM_SERVICE
+from api.reasons import Reason
 from api.source_uri import SourceUriError, parse_source_uri
 from rules.examples import manifest, merge, surroundings
 from rules.shared import image_too_old
@@ -249,7 +250,10 @@ def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
     ],
 )
 def test_values_are_shown_in_their_own_script_and_what_cannot_be_seen_is_escaped(value: object, shown: str) -> None:
-    assert FieldError("spec.a", "Reason", Cause.INVALID, "no", value).message == f'Invalid value: "{shown}": no'
+    assert (
+        FieldError("spec.a", Reason.SIZE_UNUSABLE, Cause.INVALID, "no", value).message
+        == f'Invalid value: "{shown}": no'
+    )
 
 
 def test_a_model_that_no_template_fits_is_admitted_with_a_word() -> None:

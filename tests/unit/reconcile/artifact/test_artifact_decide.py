@@ -15,6 +15,7 @@ from api.jobs import JobResult, Progress
 from api.kinds import AIM_ARTIFACT
 from api.models import MODELS
 from api.names import fetch_key
+from api.reasons import Reason
 from reconcile.artifact.decide import Observed, decide
 from reconcile.artifact.manifests import render_reaper_job
 from reconcile.artifact.sweep import world_hash
@@ -264,7 +265,9 @@ def test_storage(seen: dict[str, Any], kind: str, expected: tuple[str, str]) -> 
     assert (found["status"], found["reason"]) == expected
 
 
-NOT_MODEL = FieldError("spec.parentArtifact", "ParentNotModel", Cause.INVALID, "this AIMArtifact is an adapter itself")
+NOT_MODEL = FieldError(
+    "spec.parentArtifact", Reason.PARENT_NOT_MODEL, Cause.INVALID, "this AIMArtifact is an adapter itself"
+)
 PARENT = model({"adapterPersistentVolumeClaim": "disk"})
 ADAPTERS: dict[str, tuple[Observed, tuple[str, str], int]] = {
     "logical": (observe(adapter(compatibleWith=["o/n"])), ("Ready", "AdapterValidated"), 0),

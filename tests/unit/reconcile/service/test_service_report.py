@@ -11,6 +11,7 @@ import pytest
 from api import view
 from api.kinds import AIM_SERVICE, INFERENCE_SERVICE
 from api.models import MODELS
+from api.reasons import Reason
 from reconcile.conditions import Condition
 from reconcile.decision import Decision
 from reconcile.service.decide import Observed, decide
@@ -203,7 +204,7 @@ def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
     assert conditions["Ready"]["status"] == served["status"]
 
 
-WAITS = Gate("AdaptersStaging", "static mode waits for all adapters")
+WAITS = Gate(Reason.ADAPTERS_STAGING, "static mode waits for all adapters")
 READY: dict[str, tuple[Gate, tuple[str, str], str]] = {
     "it is made and starts": (Gate(), ("False", "Starting"), "Starting"),
     "nothing is made yet": (WAITS, ("False", "Gated"), "AdaptersStaging"),
@@ -214,7 +215,7 @@ READY: dict[str, tuple[Gate, tuple[str, str], str]] = {
 
 @pytest.mark.parametrize(("gate", "served", "reason"), READY.values(), ids=READY)
 def test_ready_says_what_the_server_that_is_there_waits_for(gate: Gate, served: Any, reason: str) -> None:
-    valid = Condition("ConfigValid", "True", "Valid")
+    valid = Condition("ConfigValid", "True", Reason.CONFIG_VALID)
     assert ready_condition(valid, gate, Condition("InferenceServiceReady", *served)).reason == reason
 
 
