@@ -171,7 +171,6 @@ def _ended(error: ProcessEndedError, layout: Layout) -> StepError:
 async def _main(arguments: list[str]) -> int:
     options = Options(**json.loads(arguments[1]))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     adopt_orphans()
     return await Supervisor(options, Link(int(arguments[0]))).run()
 

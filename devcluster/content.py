@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from api.view import JsonObject
+from devcluster.by_path import path_for
 from devcluster.control_plane import OPERATORS
-from devcluster.kube import path_for
 
 FIELD_MANAGER = "aim-dev"
 S3_SECRET = "aim-dev-s3"  # noqa: S105  a name

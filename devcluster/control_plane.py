@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from devcluster.by_path import Kube
 from devcluster.folder import Layout
-from devcluster.kube import Kube, KubeError
 from devcluster.pki import Authority, ensure_signing_key, first_address, render_kubeconfig, write_private
 from devcluster.processes import Command
 from devcluster.progress import Progress, poll
 from devcluster.ranges import AddressRange
+from kube.errors import ApiError, NotFound
 
 NODE_NAME = "aim-dev-0"
 OPERATORS = (
@@ -202,8 +203,8 @@ async def wait_api_server(progress: Progress, site: Site, kube: Kube) -> None:
 
     async def probe() -> str | None:
         try:
-            await kube.request("GET", "/readyz", timeout_s=5.0)
-        except KubeError as error:
+            await kube.text("/readyz", timeout_s=5.0)
+        except ApiError as error:
             return _failing_checks(error.message)
         return None
 
@@ -249,9 +250,9 @@ async def wait_object(
 
     async def probe() -> str | None:
         try:
-            return missing(await kube.request("GET", path, timeout_s=5.0))
-        except KubeError as error:
-            return "not there yet" if error.not_found else error.message
+            return missing(await kube.get(path, timeout_s=5.0))
+        except ApiError as error:
+            return "not there yet" if isinstance(error, NotFound) else error.message
 
     with progress.step(name) as step:
         await poll(step, probe, expected="it exists", timeout_s=timeout_s, sleep=asyncio.sleep, log=log)

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from api.view import JsonObject
 from devcluster import content
+from devcluster.by_path import Kube
 from devcluster.control_plane import LOOPBACK
 from devcluster.folder import Layout, World, is_running, read_state
-from devcluster.kube import Kube, KubeError
 from devcluster.pods import is_ready
+from kube.errors import ApiError
 
 NAMESPACE = "aim-system"
 RELEASE = "aim-adapters"
@@ -76,7 +77,7 @@ def render(layout: Layout, world: World, state: JsonObject) -> JsonObject:
 
 async def _ask(layout: Layout) -> JsonObject:
     """Ask the API server where the service answers; what it does not know stays null."""
-    async with Kube.from_kubeconfig(layout.kubeconfig) as kube:
+    async with await Kube.connect(layout.kubeconfig) as kube:
         try:
             services, pods, hooks = await asyncio.gather(
                 kube.list(f"/api/v1/namespaces/{NAMESPACE}/services", {"labelSelector": _SELECTOR}),
@@ -86,7 +87,7 @@ async def _ask(layout: Layout) -> JsonObject:
                     {"labelSelector": _SELECTOR},
                 ),
             )
-        except KubeError:
+        except ApiError:
             return {}
     url, ca_bundle = admission_of(hooks, services)
     ca_file = layout.run / "admission-ca.crt"

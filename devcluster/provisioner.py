@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from api.view import JsonObject
+from devcluster.by_path import Kube
 from devcluster.content import RWO_PROVISIONER, RWX_PROVISIONER
-from devcluster.kube import Kube, KubeError
+from kube.errors import ApiError, Conflict
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class Provisioner:
             try:
                 await work(item)
                 return
-            except (KubeError, OSError) as error:
+            except (ApiError, OSError) as error:
                 log.warning("provisioning of %s failed: %s", item["metadata"]["name"], error)
                 await asyncio.sleep(_PAUSE_S * 2**attempt)
 
@@ -144,8 +145,8 @@ class Provisioner:
             await asyncio.to_thread(make_directory, self._claims, self._owners, _place(meta), meta["uid"])
             try:
                 await self._kube.create("/api/v1/persistentvolumes", plan.volume)
-            except KubeError as error:
-                if not error.conflict:  # the volume is there from an earlier try
+            except ApiError as error:
+                if not isinstance(error, Conflict):  # the volume is there from an earlier try
                     raise
 
     async def _refuse(self, claim: JsonObject, reason: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from api.view import JsonObject
-from devcluster.kube import Kube
+from devcluster.by_path import Kube
 
 log = logging.getLogger(__name__)
 

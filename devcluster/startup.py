@@ -18,17 +18,18 @@ from api.view import JsonObject
 from devcluster import content, control_plane, provisioner
 from devcluster.base_models import BASE_MODELS, write_base_model
 from devcluster.binaries import CONTROL_PLANE, HELM_MODULE, ensure_programs
+from devcluster.by_path import Kube
 from devcluster.chart_values import is_on, render_values
 from devcluster.control_plane import LOOPBACK, NODE_NAME, PORTS, Site
 from devcluster.folder import Layout, World
 from devcluster.guard import die_with_parent
 from devcluster.image_table import render_images
-from devcluster.kube import Kube, KubeError
 from devcluster.pods import describe_pods, is_crashing, is_rolled_out
 from devcluster.processes import Command, Keeper, child_environment, tail
 from devcluster.progress import Progress, StepError, poll
 from devcluster.ranges import NoRangeError, Reservation, free_ports, may_bind, reserve
 from devcluster.sample_adapters import S3_ADAPTERS, write_adapter
+from kube.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Startup:
         self._settle(programs)
         site = self.site
         control_plane.prepare(site, datetime.now(UTC))
-        self._kube = Kube.from_kubeconfig(self.layout.kubeconfig)
+        self._kube = await Kube.connect(self.layout.kubeconfig)
         await self.keeper.start(control_plane.etcd(site))
         await self.keeper.start(control_plane.kube_apiserver(site))
         if not self.options.control_plane_only:
@@ -205,6 +206,7 @@ class Startup:
             f"--kubelet-port={self.world.ports['kubelet']}",
             f"--tls-cert={pki / 'kubelet.crt'}",
             f"--tls-key={pki / 'kubelet.key'}",
+            f"--client-ca-file={pki / 'ca.crt'}",
             grace_s=15.0,
         )
         self._ready_file("kserve").unlink(missing_ok=True)
@@ -246,7 +248,7 @@ class Startup:
         """Give claims their directories, for as long as the cluster runs."""
         while True:
             try:
-                async with Kube.from_kubeconfig(self.layout.kubeconfig_of("provisioner")) as kube:
+                async with await Kube.connect(self.layout.kubeconfig_of("provisioner")) as kube:
                     await provisioner.run(kube, self.layout.claims, self.layout.owners)
             except Exception:
                 log.exception("the provisioner failed and starts again")
@@ -272,7 +274,7 @@ class Startup:
                     await self.kube.apply(
                         content.path_of(pending[0]), pending[0], field_manager=content.FIELD_MANAGER, force=True
                     )
-                except KubeError as error:
+                except ApiError as error:
                     return f"{_name(pending[0])}: {error.message or error}"
                 del pending[0]
             return None
@@ -355,7 +357,7 @@ class Startup:
             try:
                 pods = await self.kube.list(pods_path, {"labelSelector": f"app.kubernetes.io/instance={RELEASE}"})
                 deployment = await self.kube.get(deployment_path)
-            except KubeError as error:
+            except ApiError as error:
                 return str(error)
             if is_crashing(pods):
                 raise StepError(name, "a pod that stays", describe_pods(pods), hint)
@@ -377,7 +379,7 @@ class Startup:
         async def ask() -> str | None:
             try:
                 await self.kube.request("POST", path, params={"dryRun": "All"}, body=probe, timeout_s=10.0)
-            except KubeError as error:
+            except ApiError as error:
                 return None if "denied the request" in error.message else error.message
             return "the API server accepts what the webhook would refuse: the webhook is not active yet"
 

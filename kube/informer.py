@@ -55,9 +55,11 @@ class Informer:
         *,
         namespaces: Iterable[str] | None = None,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         trim: Trim | None = None,
         indexes: Mapping[str, IndexFunction] | None = None,
         page_limit: int = DEFAULT_PAGE_LIMIT,
+        first_backoff: float = FIRST_BACKOFF,
     ) -> None:
         self.kind = kind
         self.cache = Cache(indexes)
@@ -68,6 +70,8 @@ class Informer:
         self._trim = trim
         self._sharing = Sharing()
         self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._first_backoff = first_backoff
         self._page_limit = page_limit
         self._handlers: list[ChangeHandler] = []
         self.writer: Pass | None = None  # whose write is being told just now
@@ -253,7 +257,11 @@ class _Stream:
         self.listing = True
         try:
             pages = self._client.list_pages(
-                self._informer.kind, self.namespace, label_selector=self._informer._label_selector, limit=limit
+                self._informer.kind,
+                self.namespace,
+                label_selector=self._informer._label_selector,
+                field_selector=self._informer._field_selector,
+                limit=limit,
             )
             async for page in pages:
                 self._heard()
@@ -288,6 +296,7 @@ class _Stream:
             self.version,
             self.namespace,
             label_selector=self._informer._label_selector,
+            field_selector=self._informer._field_selector,
             timeout_seconds=random.randint(*WATCH_SECONDS),  # noqa: S311 - spreads load, no secret
             opened=self._opened,
         )
@@ -334,7 +343,7 @@ class _Stream:
     async def _pause(self, error: ApiError, *, quick: bool = False) -> None:
         kind = self._informer.kind
         metrics.CACHE_FAILURES.labels(kind.plural, type(error).__name__).inc()
-        delay = min(LARGEST_BACKOFF, FIRST_BACKOFF * 2 ** min(self._failures, 10))
+        delay = min(LARGEST_BACKOFF, self._informer._first_backoff * 2 ** min(self._failures, 10))
         delay *= 0.5 + random.random()  # noqa: S311 - jitter, so that replicas do not come back together
         self._failures += 1
         if isinstance(error, TooManyRequests) and error.retry_after:

@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
+from devcluster.by_path import Kube
 from devcluster.kserve.controller import Controller
 from devcluster.kserve.schema import CRD_FILE
 from devcluster.kserve.webhook import Webhooks
 from devcluster.kserve.words import FIELD_MANAGER, KNATIVE, STANDARD, Settings
-from devcluster.kube import Kube, KubeError
+from kube.auth import NoCredentials
+from kube.errors import ApiError
 
 log = logging.getLogger("kserve")
 
@@ -26,7 +28,7 @@ _CRD_WITHIN_S = 30.0
 
 
 async def install_crd(kube: Kube) -> None:
-    """Write the CRD and wait until the API server serves the kind. Raises: KubeError, TimeoutError."""
+    """Write the CRD and wait until the API server serves the kind. Raises: ApiError, TimeoutError."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     crd = yaml.load(CRD_FILE.read_bytes(), Loader=loader)  # noqa: S506 (a safe loader, the fast one where it exists)
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
@@ -43,14 +45,14 @@ def _established(crd: dict[str, Any]) -> bool:
 
 
 async def run(kubeconfig: Path, host: str, port: int, settings: Settings, ready_file: Path | None) -> None:
-    """Serve until SIGTERM or SIGINT; nothing is deleted at the end. Raises: KubeError, OSError."""
+    """Serve until SIGTERM or SIGINT; nothing is deleted at the end. Raises: ApiError, OSError."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     webhooks = Webhooks(settings)
     with tempfile.TemporaryDirectory(prefix="aim-dev-kserve-") as folder:
         await webhooks.start(Path(folder), host, port)
-        async with Kube.from_kubeconfig(kubeconfig, user_agent="aim-dev-kserve") as kube:
+        async with await Kube.connect(kubeconfig, user_agent="aim-dev-kserve") as kube:
             await install_crd(kube)
             await webhooks.register(kube)
             controller = asyncio.create_task(Controller(kube, settings).run())
@@ -78,11 +80,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     host, _, port = options.listen.rpartition(":")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stdout)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     settings = Settings(options.default_deployment_mode, options.no_service_account_token)
     try:
         asyncio.run(run(options.kubeconfig, host, int(port), settings, options.ready_file))
-    except (KubeError, OSError, TimeoutError, ValueError) as error:
+    except (ApiError, NoCredentials, OSError, TimeoutError, ValueError) as error:
         log.error("%s: %s", type(error).__name__, error)
         return 1
     return 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from api.view import JsonObject
+from devcluster.by_path import Kube, path_for
 from devcluster.kserve import decide
 from devcluster.kserve.words import (
     API_VERSION,
@@ -23,7 +24,7 @@ from devcluster.kserve.words import (
     Settings,
     predictor_name,
 )
-from devcluster.kube import Kube, KubeError, path_for
+from kube.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class Controller:
             failed = True
             try:
                 failed = not await self.reconcile(key)
-            except KubeError as error:
+            except ApiError as error:
                 log.warning("reconcile %s/%s: %s", *key, error)
             except Exception:
                 log.exception("reconcile %s/%s", *key)
@@ -167,7 +168,7 @@ class Controller:
                 self._queue.done(key, failed=failed)
 
     async def reconcile(self, key: Key) -> bool:
-        """Bring one InferenceService one pass further; return whether it needs no retry. Raises: KubeError."""
+        """Bring one InferenceService one pass further; return whether it needs no retry. Raises: ApiError."""
         isvc = self._isvcs.get(*key)
         if isvc is None:
             self._written.pop(key, None)
@@ -217,8 +218,8 @@ class Controller:
         path = self._isvcs.path(meta["namespace"], meta["name"])
         try:
             changed = await self._kube.patch(path, patch, params={"fieldManager": FIELD_MANAGER})
-        except KubeError as error:
-            if error.not_found:
+        except ApiError as error:
+            if isinstance(error, NotFound):
                 return None
             raise
         self._isvcs.put(changed)
@@ -267,13 +268,13 @@ class Controller:
     async def _write(
         self, store: Store, namespace: str, desired: JsonObject, live: JsonObject | None, over: Over
     ) -> JsonObject:
-        """Create or replace; one that is there although we did not know is taken as it is. Raises: KubeError."""
+        """Create or replace; one that is there although we did not know is taken as it is. Raises: ApiError."""
         name = desired["metadata"]["name"]
         params = {"fieldManager": FIELD_MANAGER}
         if live is None:
             try:
                 made = await self._kube.create(store.path(namespace), desired, params)
-            except KubeError as error:
+            except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
                 live = await self._kube.get(store.path(namespace, name))
@@ -313,8 +314,8 @@ class Controller:
         body = {**isvc, "status": status}
         try:
             changed = await self._kube.update(f"{path}/status", body, {"fieldManager": FIELD_MANAGER})
-        except KubeError as error:
-            if error.not_found:
+        except ApiError as error:
+            if isinstance(error, NotFound):
                 return
             raise
         self._isvcs.put(changed)
@@ -347,7 +348,7 @@ class Controller:
         }
         try:
             await self._kube.create(path_for("v1", "events", meta["namespace"]), body)
-        except KubeError as error:  # an event is a courtesy: its namespace may be going away
+        except ApiError as error:  # an event is a courtesy: its namespace may be going away
             log.info("event %s about %s/%s was not taken: %s", event.reason, *key, error)
 
 
@@ -357,11 +358,11 @@ _NO_KNATIVE = "Knative is not installed: InferenceServices of this deployment mo
 async def _judged(write: Awaitable[None]) -> None:
     """Await a write.
 
-    Raises: RefusedError when the API server refuses the object, KubeError when trying again may help.
+    Raises: RefusedError when the API server refuses the object, ApiError when trying again may help.
     """
     try:
         await write
-    except KubeError as error:
+    except ApiError as error:
         if error.status in {400, 403, 422}:
             raise decide.RefusedError(f"fails to reconcile predictor: {error.message}") from error
         raise

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from devcluster.kube import Kube
+from devcluster.by_path import Kube
 
 Schema = dict[str, Any]
 
@@ -227,7 +227,7 @@ def to_yaml(crd: Schema) -> str:
 
 
 async def _fetch(kubeconfig: str) -> Schema:
-    async with Kube.from_kubeconfig(kubeconfig) as kube:
+    async with await Kube.connect(kubeconfig) as kube:
         return await kube.get(OPENAPI_PATH)
 
 

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from api.view import JsonObject
+from devcluster.by_path import Kube
 from devcluster.httpd import Request, Response, Server
 from devcluster.kserve import admission
 from devcluster.kserve.words import API_VERSION, FIELD_MANAGER, GROUP, PLURAL, Settings
-from devcluster.kube import Kube, KubeError
 from devcluster.pki import Authority
+from kube.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Webhooks:
         await self._server.close()
 
     async def register(self, kube: Kube) -> None:
-        """Write both webhook configurations and wait until the API server uses them. Raises: KubeError."""
+        """Write both webhook configurations and wait until the API server uses them. Raises: ApiError."""
         for kind, plural, name, path in (
             ("Mutating", "mutatingwebhookconfigurations", DEFAULTER, MUTATE_PATH),
             ("Validating", "validatingwebhookconfigurations", VALIDATOR, VALIDATE_PATH),
@@ -142,7 +143,7 @@ async def _refuses(kube: Kube, path: str) -> bool:
     }
     try:
         await kube.create(path, probe, {"dryRun": "All"})
-    except KubeError as error:
+    except ApiError as error:
         if error.status != 403 or VALIDATOR not in error.message:
             return False
     else:
@@ -150,6 +151,6 @@ async def _refuses(kube: Kube, path: str) -> bool:
     probe["spec"] = {"predictor": {"containers": [{"image": "x"}]}}
     try:
         made = await kube.create(path, probe, {"dryRun": "All"})
-    except KubeError:
+    except ApiError:
         return False
     return bool(made["spec"]["predictor"]["containers"][0].get("name"))

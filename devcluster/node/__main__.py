@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
 import uvloop
 
-from devcluster.kube import Kube, KubeError, cluster_ca
+from devcluster.by_path import Kube
 from devcluster.node.agent import Agent
 from devcluster.node.events import Events
 from devcluster.node.host import Addresses, Host, Patience
@@ -26,6 +26,8 @@ from devcluster.node.objects import ObjectStore
 from devcluster.node.process import Isolation, choose_mode
 from devcluster.node.registration import Registration, Shape
 from devcluster.service_proxy import ServiceProxy
+from kube.auth import NoCredentials
+from kube.errors import ApiError
 
 log = logging.getLogger("devcluster.node")
 _PATIENCE = Patience()
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--kubelet-port", type=int, default=0, help="where logs are served (0: nowhere)")
     p.add_argument("--tls-cert", type=Path, help="serving certificate for logs")
     p.add_argument("--tls-key", type=Path)
+    p.add_argument("--client-ca-file", type=Path, help="CA of the clients that may read logs")
     p.add_argument("--gpus", type=int, default=8)
     p.add_argument("--cpu", default="128")
     p.add_argument("--memory", default="1Ti")
@@ -78,7 +81,7 @@ def closed_to_others(exposed: Sequence[str]) -> str:
 
     Directories above what is exposed do not matter: the launcher leads around them.
     """
-    for needed in (Path(__file__), Path(os.__file__), Path(httpx.__file__), Path(os.path.realpath(sys.executable))):
+    for needed in (Path(__file__), Path(os.__file__), Path(aiohttp.__file__), Path(os.path.realpath(sys.executable))):
         inside = [p for p in (needed, *needed.parents) if any(str(p).startswith(e + "/") for e in exposed)]
         for path in inside:
             if not path.stat().st_mode & (0o005 if path.is_dir() else 0o004):
@@ -131,7 +134,7 @@ def shape_of(args: argparse.Namespace) -> Shape:
 
 async def serve_logs(args: argparse.Namespace, host: Host, agent: Agent) -> asyncio.Server | None:
     """Serve logs if there is a certificate for it."""
-    if not (args.kubelet_port and args.tls_cert and args.tls_key):
+    if not (args.kubelet_port and args.tls_cert and args.tls_key and args.client_ca_file):
         return None
 
     def is_running(namespace: str, pod: str, container: str) -> bool:
@@ -139,7 +142,7 @@ async def serve_logs(args: argparse.Namespace, host: Host, agent: Agent) -> asyn
         return worker is not None and worker.may_log_more(container)
 
     api = LogsApi(host.log_folder, is_running)
-    tls = server_tls(args.tls_cert, args.tls_key, cluster_ca(args.kubeconfig))
+    tls = server_tls(args.tls_cert, args.tls_key, args.client_ca_file.read_bytes())
     return await api.serve("127.0.0.1", args.kubelet_port, tls)
 
 
@@ -149,7 +152,7 @@ async def run(args: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Kube.from_kubeconfig(args.kubeconfig, user_agent="process-node") as kube:
+    async with await Kube.connect(args.kubeconfig, user_agent="process-node") as kube:
         events, store = Events(kube, args.name), ObjectStore(kube)
         host = await start_host(args, kube, events, store)
         registration = Registration(kube, shape_of(args))
@@ -193,8 +196,8 @@ def main() -> int:
     args = parser().parse_args()
     level = logging.DEBUG if args.verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("httpx", "httpcore", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("kube").setLevel(logging.ERROR)  # watches wait for a pod's binding: refused for a moment
     for field in ("dir", "images", "claims", "kubeconfig"):
         setattr(args, field, getattr(args, field).absolute())
     for private in ("pods", "run"):
@@ -203,7 +206,7 @@ def main() -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(args))
-    except* (ValueError, OSError, KubeError) as errors:
+    except* (ValueError, OSError, ApiError, NoCredentials) as errors:
         for error in errors.exceptions:
             log.error("%s", error)
         failed = True

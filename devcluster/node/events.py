@@ -7,8 +7,9 @@ import logging
 import time
 
 from api.view import JsonObject
-from devcluster.kube import Kube, KubeError, path_for
+from devcluster.by_path import Kube, path_for
 from devcluster.node.status import timestamp
+from kube.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Events:
             pod, kind, reason, message, container = await self._queue.get()
             try:
                 await self._write(pod, kind, (reason, message, container))
-            except KubeError as error:  # a namespace that is going away takes no events
+            except ApiError as error:  # a namespace that is going away takes no events
                 log.info("event %s not written: %s", reason, error)
 
     async def _write(self, pod: JsonObject, kind: str, what: tuple[str, str, str]) -> None:
@@ -58,8 +59,8 @@ class Events:
             name, count = known
             try:
                 await self._kube.patch(f"{collection}/{name}", {"count": count + 1, "lastTimestamp": now})
-            except KubeError as error:
-                if not error.not_found:
+            except ApiError as error:
+                if not isinstance(error, NotFound):
                     raise
             else:
                 self._known[key] = (name, count + 1)

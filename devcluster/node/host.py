@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.kube import Kube
+from devcluster.by_path import Kube
 from devcluster.node.events import Events
 from devcluster.node.images import ImageTable
 from devcluster.node.objects import ObjectStore

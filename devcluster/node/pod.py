@@ -11,12 +11,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from api.view import JsonObject
-from devcluster.kube import STRATEGIC_PATCH, Kube, KubeError, path_for
+from devcluster.by_path import STRATEGIC_PATCH, Kube, path_for
 from devcluster.node.container import Container
 from devcluster.node.host import Host
 from devcluster.node.resolve import PodFacts, pod_title
 from devcluster.node.status import Record, Seen, build_status, difference, is_ready, timestamp
 from devcluster.node.volumes import PodVolumes, Ready, VolumeError
+from kube.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class PodWorker:
                 if str(error) != told:
                     told = str(error)
                     self.host.events.warning(self.pod, "FailedMount", told)
-            except KubeError as error:
+            except ApiError as error:
                 log.info("volumes of pod %s wait: %s", pod_title(self.pod), error)
             else:
                 return True
@@ -327,8 +328,8 @@ class PodWorker:
         patch = {"metadata": {"uid": self.uid}, "status": difference(self._written, status)}
         try:
             await self.host.kube.patch(path, patch, content_type=STRATEGIC_PATCH)
-        except KubeError as error:
-            if error.not_found or error.conflict:
+        except ApiError as error:
+            if isinstance(error, (NotFound, Conflict)):
                 self.gone.set()  # or another pod has the name now
                 return True
             log.warning("status of pod %s not written: %s", pod_title(self.pod), error)
@@ -371,8 +372,8 @@ async def delete_pod(kube: Kube, pod: JsonObject) -> bool:
     }
     try:
         await kube.delete(path_for("v1", "pods", meta["namespace"], meta["name"]), options)
-    except KubeError as error:
-        return error.conflict
+    except ApiError as error:
+        return isinstance(error, Conflict)
     return True
 
 

@@ -7,11 +7,11 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx
+import aiohttp
 
 from api.view import JsonObject
-from devcluster.handshake import ClosesWhenGivenUp
 from devcluster.node.process import Process, StartError
+from kube.wire import Sockets
 
 # A first success is looked for this often, between the counted attempts: nobody should wait ten seconds on a laptop.
 EAGER_PERIOD_S = 0.25
@@ -115,7 +115,7 @@ async def attempt(handler: JsonObject, target: Target, timeout_s: float) -> str:
                 code, output = await target.process.run_inside(handler["exec"]["command"], timeout_s)
                 return "" if code == 0 else f"command exited with {code}: {output.strip()[:300]}"
             if "httpGet" in handler:
-                return await _http(handler["httpGet"], target, timeout_s)
+                return await _http(handler["httpGet"], target)
             if "tcpSocket" in handler or "grpc" in handler:  # gRPC: only that something listens is checked
                 await _tcp(handler.get("tcpSocket") or handler["grpc"], target)
                 return ""
@@ -156,22 +156,26 @@ def _no_verification() -> ssl.SSLContext:
 _TLS = _no_verification()
 
 
-async def _http(where: JsonObject, target: Target, timeout_s: float) -> str:
+async def _http(where: JsonObject, target: Target) -> str:
     scheme = str(where.get("scheme") or "HTTP").lower()
     host = where.get("host") or target.pod_ip
     url = (
         f"{scheme}://{host}:{port_number(target.container, where['port'])}/{str(where.get('path') or '/').lstrip('/')}"
     )
-    headers = {h["name"]: h["value"] for h in where.get("httpHeaders") or []}
+    headers = {"User-Agent": "kube-probe/1.36", "Accept": "*/*"}
+    headers |= {h["name"]: h["value"] for h in where.get("httpHeaders") or []}
+    sockets = Sockets()  # a probe that times out inside a handshake leaves no connection behind
+    connector = aiohttp.TCPConnector(ssl=_TLS, force_close=True, socket_factory=sockets.make)
     try:
-        async with httpx.AsyncClient(verify=_TLS, timeout=timeout_s, trust_env=False) as client:
-            answer = await client.get(
-                url,
-                headers={"user-agent": "kube-probe/1.36", "accept": "*/*", **headers},
-                extensions={"trace": ClosesWhenGivenUp()},
-            )
-    except httpx.HTTPError as error:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session,
+            session.get(url, headers=headers, allow_redirects=False) as answer,
+        ):
+            await answer.read()
+    except aiohttp.ClientError as error:
         return f'Get "{url}": {error or type(error).__name__}'
-    if 200 <= answer.status_code < 400:
+    finally:
+        await sockets.close()
+    if 200 <= answer.status < 400:
         return ""
-    return f"HTTP probe failed with statuscode: {answer.status_code}"
+    return f"HTTP probe failed with statuscode: {answer.status}"

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from api.view import JsonObject
-from devcluster.kube import STRATEGIC_PATCH, Kube, KubeError, path_for
+from devcluster.by_path import STRATEGIC_PATCH, Kube, path_for
 from devcluster.node.status import timestamp
+from kube.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -118,14 +119,14 @@ class Registration:
         self._lease = path_for("coordination.k8s.io/v1", "leases", LEASE_NAMESPACE, shape.name)
 
     async def register(self) -> None:
-        """Create or update the Node, trying until the API server is there. Raises: KubeError if refused."""
+        """Create or update the Node, trying until the API server is there. Raises: ApiError if refused."""
         told = ""
         while True:
             try:
                 await self._put()
                 await self._set_ready()
                 return
-            except KubeError as error:
+            except ApiError as error:
                 # 403: the server's own roles come up a moment after the server itself
                 if error.status in {400, 401, 404, 422}:
                     raise
@@ -144,7 +145,7 @@ class Registration:
                     await self._put()
                 if node is None or not _is_ready(node):
                     await self._set_ready()
-            except KubeError as error:
+            except ApiError as error:
                 log.warning("node heartbeat failed: %s", error)
             await asyncio.sleep(_RENEW_S)
 
@@ -152,8 +153,8 @@ class Registration:
         node = render_node(self._shape)
         try:
             await self._kube.create("/api/v1/nodes", node)
-        except KubeError as error:
-            if not error.conflict:
+        except ApiError as error:
+            if not isinstance(error, Conflict):
                 raise
             await self._kube.patch(self._path, {"metadata": {"labels": node["metadata"]["labels"]}})
 
@@ -166,8 +167,8 @@ class Registration:
         spec = {"holderIdentity": self._shape.name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": now}
         try:
             await self._kube.patch(self._lease, {"spec": spec})
-        except KubeError as error:
-            if not error.not_found:
+        except ApiError as error:
+            if not isinstance(error, NotFound):
                 raise
             await self._kube.create(
                 path_for("coordination.k8s.io/v1", "leases", LEASE_NAMESPACE),

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from api.view import JsonObject
-from devcluster.kube import Kube, KubeError, path_for
+from devcluster.by_path import Kube, path_for
 from devcluster.node.objects import ObjectStore
 from devcluster.node.payload import Payload, TokenRequest, World, is_payload, payload, references, token_requests
 from devcluster.node.resolve import ConfigError, PodFacts
+from kube.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class PodVolumes:
             if is_payload(volume) and volume["name"] in self.ready:
                 try:
                     await self._write(pod, volume, facts)
-                except (ConfigError, KubeError, VolumeError) as error:
+                except (ConfigError, ApiError, VolumeError) as error:
                     log.info("volume keeps its last files: %s", error)
                     if token_requests(volume):
                         return time.time() + _TOKEN_RETRY_S
@@ -146,7 +147,7 @@ class PodVolumes:
         return path
 
     async def _write(self, pod: JsonObject, volume: JsonObject, facts: PodFacts) -> None:
-        """Write the files of a volume if they differ. Raises: VolumeError; KubeError when a token is refused."""
+        """Write the files of a volume if they differ. Raises: VolumeError; ApiError when a token is refused."""
         name = volume["name"]
         for request in token_requests(volume):
             await self._renew(pod, request, name)
@@ -192,7 +193,7 @@ async def _despite_lag(ask: Callable[[], Any], volume: str) -> JsonObject | None
     for attempt in range(_LAG_TRIES):
         try:
             found: JsonObject | None = await ask()
-        except KubeError as error:
+        except ApiError as error:
             if error.status == 403 and attempt < _LAG_TRIES - 1:
                 await asyncio.sleep(_LAG_S * (attempt + 1))
                 continue

@@ -14,9 +14,9 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
-from reconcile.service import adapters as adapter_life
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
 from reconcile.service.cache import cache_origin, decide_cache
+from reconcile.service.entry import AdapterFacts
 from reconcile.service.observed import ADAPTER_CONFIG_REASONS, Observed
 from reconcile.service.report import (
     adapters_condition,
@@ -95,7 +95,7 @@ def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
         return AdaptersDecision(at_rest=True)
     configs, wiring = _job_configs(seen), seen.wiring
     decided = decide_adapters(
-        adapter_life.Observed(
+        AdapterFacts(
             service=seen.service,
             now=seen.now,
             settings=seen.settings,

@@ -27,8 +27,9 @@ from api.view import (
 )
 from reconcile.conditions import Condition, render_conditions
 from reconcile.references import render_config_reference, render_reference
-from reconcile.service.adapters import RESTART_REQUIRED, AdaptersDecision, describe, reason_of
+from reconcile.service.adapters import AdaptersDecision
 from reconcile.service.cache import CacheView
+from reconcile.service.entry import RESTART_REQUIRED, describe, reason_of
 from reconcile.service.inference_service import ANNOTATION_STOP, replicas_of
 from reconcile.service.loading import ON_DISK
 from reconcile.service.manifests import cache_kind

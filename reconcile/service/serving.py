@@ -17,8 +17,9 @@ from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
-from reconcile.service.adapters import AdaptersDecision, describe
+from reconcile.service.adapters import AdaptersDecision
 from reconcile.service.cache import CacheView, storage_problem, unresolved
+from reconcile.service.entry import describe
 from reconcile.service.inference_service import CACHE_ROOT, cache_mounts, render_inference_service
 from reconcile.service.live import (
     AdapterWiring,

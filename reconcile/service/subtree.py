@@ -6,7 +6,7 @@ synced only as long as no other sync may have run since: see `_Sync`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,13 @@ from api import view
 from api.kinds import JOB
 from api.names import sync_key
 from api.reasons import Reason
+from api.view import Json
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
-from reconcile.service.adapters import declared_paths, found_undeclared
 from reconcile.service.manifests import render_sync_job
 from reconcile.service.observed import Observed
+from reconcile.service.staging import found_undeclared
+from rules.references import ArtifactState, Unreadable
 
 _NEVER_ON_DISK = frozenset({Reason.ADAPTER_NOT_AN_ADAPTER, Reason.ADAPTER_PATH_DUPLICATE, Reason.ADAPTER_PATH_INVALID})
 
@@ -217,6 +219,27 @@ class _Sync:
 def _superseded(job: JobState) -> bool:
     """Whether the disk knew a newer set than this Job brought: it changed nothing."""
     return job.result is not None and job.result.reason == Reason.SYNC_SUPERSEDED
+
+
+def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], rejected: frozenset[str]) -> list[str]:
+    """Return the directories that may live in the subtree, sorted.
+
+    An adapter that is invalid now keeps the directory it may have; one that never can have one (`rejected`) has none.
+    A missing artifact's path is the one last seen.
+    """
+    old = {
+        view.text(entry, "name"): view.text(entry, "adapterPath") for entry in view.items(service, "status", "adapters")
+    }
+    paths = set()
+    for ref in view.adapter_refs(service):
+        artifact = artifacts.get(ref.name)
+        if ref.name in rejected:
+            continue
+        if artifact is None or isinstance(artifact, Unreadable):
+            paths.add(old.get(ref.name) or ref.name)
+        elif view.is_adapter(artifact):
+            paths.add(view.adapter_path(artifact))
+    return sorted(paths)
 
 
 def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:

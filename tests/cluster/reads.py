@@ -5,9 +5,10 @@ What users do (apply, annotate, delete, wait) is done with the real kubectl; thi
 
 from __future__ import annotations
 
+import asyncio
 import json
-import ssl
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -15,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from api.view import JsonObject
-from devcluster.kube import access
+from kube.auth import Credentials, load_credentials
 
 _NOT_FOUND, _OK = 404, 200
 
@@ -27,9 +28,9 @@ class Reads:
     """
 
     def __init__(self, kubeconfig: Path) -> None:
-        server, tls, _ = access(kubeconfig)
-        self._address = urlsplit(server).netloc
-        self._tls = tls if isinstance(tls, ssl.SSLContext) else None
+        credentials = _credentials(kubeconfig)
+        self._address = urlsplit(credentials.server).netloc
+        self._tls = credentials.tls
         self._idle: list[HTTPConnection] = []
         weakref.finalize(self, _close, self._idle)
         self._kinds: dict[str, tuple[str, str, bool]] = {}  # word → path of the version, plural, namespaced
@@ -102,6 +103,12 @@ class Reads:
         if self._tls is None:
             return HTTPConnection(self._address, timeout=30)
         return HTTPSConnection(self._address, timeout=30, context=self._tls)
+
+
+def _credentials(kubeconfig: Path) -> Credentials:
+    """Read a kubeconfig, also where a loop runs already."""
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(lambda: asyncio.run(load_credentials(str(kubeconfig)))).result()
 
 
 def _close(connections: list[HTTPConnection]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from api.view import JsonObject
+from devcluster.by_path import Kube, path_for
 from devcluster.kserve.__main__ import READY_LINE
-from devcluster.kube import Kube, KubeError, path_for
+from kube.errors import ApiError
 
 pytestmark = pytest.mark.cluster
 
@@ -147,7 +148,7 @@ class World:
 
 @pytest.fixture
 async def world(kubeconfig: Path, stand_in: StandIn) -> AsyncIterator[World]:
-    async with Kube.from_kubeconfig(kubeconfig) as kube:
+    async with await Kube.connect(kubeconfig) as kube:
         made = await kube.create(
             "/api/v1/namespaces", {"metadata": {"generateName": "k-"}, "kind": "Namespace", "apiVersion": "v1"}
         )
@@ -249,7 +250,7 @@ async def test_another_editor_conflicts_on_the_whole_list(world: World) -> None:
     await world.apply(isvc())
     other = [{"op": "add", "path": "/spec/predictor/containers/0/env/-", "value": {"name": "B", "value": "2"}}]
     await world.kube.patch(world.path("inferenceservices", "demo"), other, content_type="application/json-patch+json")
-    with pytest.raises(KubeError) as caught:
+    with pytest.raises(ApiError) as caught:
         await world.apply(isvc())
     assert caught.value.status == 409
     assert ".spec.predictor.containers" in caught.value.message
@@ -276,7 +277,7 @@ TYPED: dict[str, JsonObject] = {
 
 @pytest.mark.parametrize("body", TYPED.values(), ids=TYPED)
 async def test_what_does_not_fit_the_schema_is_a_500(world: World, body: JsonObject) -> None:
-    with pytest.raises(KubeError, match="failed to create typed patch object") as caught:
+    with pytest.raises(ApiError, match="failed to create typed patch object") as caught:
         await world.apply(body)
     assert caught.value.status == 500
 
@@ -293,7 +294,7 @@ FORBIDDEN: dict[str, tuple[JsonObject, int, str]] = {
 
 @pytest.mark.parametrize(("body", "status", "words"), FORBIDDEN.values(), ids=FORBIDDEN)
 async def test_the_webhooks_refuse(world: World, body: JsonObject, status: int, words: str) -> None:
-    with pytest.raises(KubeError) as caught:
+    with pytest.raises(ApiError) as caught:
         await world.apply(body)
     assert caught.value.status == status
     assert words in caught.value.message
@@ -302,7 +303,7 @@ async def test_the_webhooks_refuse(world: World, body: JsonObject, status: int, 
 async def test_the_mode_cannot_be_changed_later(world: World) -> None:
     await world.apply(isvc())
     await world.made()
-    with pytest.raises(KubeError, match="cannot be changed from 'Standard' to 'Knative'"):
+    with pytest.raises(ApiError, match="cannot be changed from 'Standard' to 'Knative'"):
         await world.apply(isvc(annotations={f"{GROUP}/deploymentMode": "Knative"}))
 
 
@@ -466,11 +467,11 @@ async def test_while_it_is_down_writes_fail_deletion_waits_and_all_heals_afterwa
     await world.made()
     stand_in.stop()
     try:
-        with pytest.raises(KubeError, match="failed calling webhook") as caught:
+        with pytest.raises(ApiError, match="failed calling webhook") as caught:
             await world.apply(isvc("other"))
         assert caught.value.status == 500
         await world.kube.delete(world.path("inferenceservices", "demo"))
-        with pytest.raises(KubeError, match="failed calling webhook"):
+        with pytest.raises(ApiError, match="failed calling webhook"):
             await world.kube.patch(world.path("inferenceservices", "demo"), {"metadata": {"finalizers": None}})
         assert (await world.isvc())["metadata"]["deletionTimestamp"]
     finally:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from api.view import JsonObject
-from devcluster.kube import Kube, path_for
+from devcluster.by_path import Kube, path_for
 from tests.waiting import until
 
 PYTHON = sys.executable
@@ -70,7 +70,8 @@ class NodeProcess:
                     *("--kubeconfig", str(pki / "node.kubeconfig"), "--claims", str(self.plane.folder / "claims")),
                     *("--pod-cidr", f"127.{self.plane.second_octet + 1}.0.0/16", "--images", str(self.images)),
                     *("--kubelet-port", str(ports["kubelet"]), "--tls-cert", str(pki / "kubelet.crt")),
-                    *("--tls-key", str(pki / "kubelet.key"), "--ready-fd", str(writing), "--stop-grace", "1"),
+                    *("--tls-key", str(pki / "kubelet.key"), "--client-ca-file", str(pki / "ca.crt")),
+                    *("--ready-fd", str(writing), "--stop-grace", "1"),
                     *("--crash-backoff", "0.3", "--crash-backoff-max", "1", *self.extra),
                 ],
                 pass_fds=[writing],
@@ -234,7 +235,7 @@ def is_ready(pod: JsonObject) -> bool:
 @pytest.fixture
 async def world(plane: Plane, node: NodeProcess) -> AsyncIterator[World]:
     """A namespace with its default service account; it is deleted afterwards, pods first."""
-    async with Kube.from_kubeconfig(plane.kubeconfig) as kube:
+    async with await Kube.connect(plane.kubeconfig) as kube:
         name = f"t{next(_numbers)}"
         await kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         one = World(kube, plane, node, name)

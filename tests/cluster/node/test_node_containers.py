@@ -224,14 +224,14 @@ async def test_kubectl_logs(world: World) -> None:
     await world.pod("talk", "sh", "-c", "for i in 1 2 3; do echo line $i; done")
     await world.ended("talk")
     path = world.path("pods", "talk") + "/log"
-    assert await world.kube.request("GET", path) == "line 1\nline 2\nline 3\n"
-    assert await world.kube.request("GET", path, params={"tailLines": 1}) == "line 3\n"
+    assert await world.kube.text(path) == "line 1\nline 2\nline 3\n"
+    assert await world.kube.text(path, {"tailLines": 1}) == "line 3\n"
 
 
 async def test_following_a_log_ends_with_the_container(world: World) -> None:
     await world.pod("talk", "sh", "-c", "echo a; sleep 1; echo b")
     await world.running("talk")
-    text = await world.kube.request("GET", world.path("pods", "talk") + "/log", params={"follow": True})
+    text = await world.kube.text(world.path("pods", "talk") + "/log", {"follow": True})
     assert text == "a\nb\n"
 
 

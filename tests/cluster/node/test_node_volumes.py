@@ -303,7 +303,7 @@ async def test_non_root_is_demanded_and_root_refused(world: World) -> None:
 
 
 async def test_our_own_code_runs_as_another_user_on_a_read_only_root(world: World) -> None:
-    code = "import os, sys, devcluster.kube, cli.program; print(os.getuid(), sys.flags.isolated)"
+    code = "import os, sys, devcluster.by_path, cli.program; print(os.getuid(), sys.flags.isolated)"
     context = {
         "runAsUser": 1000,
         "runAsNonRoot": True,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -37,7 +35,7 @@ from kube.errors import (
 )
 from tests.slow_tls import client_sockets, cut_short, slow_tls, trusting
 from tests.unit.kube.conftest import WIDGET
-from tests.unit.kube.fake_api import FakeApi, status
+from tests.unit.kube.fake_api import FakeApi, serve, status
 
 CASES: dict[str, tuple[int, str, str, type[ApiError], type[Exception]]] = {
     "rbac": (403, "Forbidden", 'widgets is forbidden: User "x" cannot', Forbidden, Transient),
@@ -87,16 +85,6 @@ def test_retry_after_comes_from_header_or_details() -> None:
     assert (by_header.retry_after, by_details.retry_after) == (7, 3)
 
 
-def test_the_client_does_not_load_generated_models() -> None:
-    """36 MB and a quarter second of every process; and whoever imports the library later gets all of it."""
-    code = (
-        "import sys; from kube.auth import load_library; load_library();"
-        "assert not [m for m in sys.modules if m.startswith('kubernetes_asyncio')];"
-        "import kubernetes_asyncio.client as c; assert c.CoreV1Api"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
 async def test_create_get_apply_delete(api: FakeApi, client: Client) -> None:
     obj = {"metadata": {"namespace": "ns", "name": "a"}, "spec": {"x": 1}}
     created = await client.create(WIDGET, obj)
@@ -126,6 +114,12 @@ async def test_unknown_fields_are_looked_for_only_when_somebody_hears_of_them(ap
     client.heard = []
     await client.apply(WIDGET, obj)
     assert "fieldValidation" not in api.requests[-1][1]
+
+
+async def test_a_client_may_have_its_fields_checked(api: FakeApi) -> None:
+    async with serve(api) as address, Client(plain_credentials(address), field_validation="Strict") as client:
+        await client.guarded(Countdown(5.0)).apply(WIDGET, {"metadata": {"namespace": "ns", "name": "a"}})
+    assert "fieldValidation=Strict" in api.requests[-1][1]
 
 
 async def test_a_slow_answer_is_unreachable(api: FakeApi, client: Client) -> None:

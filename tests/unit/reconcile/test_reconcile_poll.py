@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import httpx
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from kube.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
 from reconcile.controllers import parse_models
@@ -16,12 +19,36 @@ from tests.waiting import in_background, until
 
 KEY = ("team", "chat")
 LISTED = b'{"data": [{"id": "base"}, {"id": "medical"}]}'
-Answers = Callable[[httpx.Request], httpx.Response]
+Answers = Callable[[web.Request], web.StreamResponse | Awaitable[web.StreamResponse]]
 
 
-def sent(body: bytes, **headers: str) -> httpx.Response:
-    """A good answer, as it comes over a network: nothing of it is here yet."""
-    return httpx.Response(200, headers=headers, stream=httpx.ByteStream(body))
+def sent(body: bytes, **headers: str) -> web.Response:
+    """A good answer."""
+    return web.Response(body=body, headers=headers)
+
+
+class ToLoopback(AbstractResolver):
+    """Leads each name to one port on loopback."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host="127.0.0.1",
+                port=self._port,
+                family=socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+        ]
+
+    async def close(self) -> None:
+        pass
 
 
 class Scene:
@@ -31,22 +58,39 @@ class Scene:
         self.asked: list[str] = []
         self.woken: list[tuple[str, str]] = []
         self.now = 0.0
+        self._answers = answers
+        self._port = 0
+        self.poller = Poller(
+            parse_models,
+            self.woken.append,
+            connector=lambda: aiohttp.TCPConnector(resolver=ToLoopback(self._port)),
+            clock=lambda: self.now,
+            timeout=timeout,
+        )
 
-        async def handle(request: httpx.Request) -> httpx.Response:
-            self.asked.append(request.url.host)
-            return answers(request)
-
-        http = httpx.AsyncClient(transport=httpx.MockTransport(handle))
-        self.poller = Poller(parse_models, self.woken.append, http=http, clock=lambda: self.now, timeout=timeout)
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.host)
+        answer = self._answers(request)
+        return answer if isinstance(answer, web.StreamResponse) else await answer
 
     def want(self, *pods: str, interval: float = 30.0) -> None:
         self.poller.want(KEY, {pod: Question(f"http://{pod}/v1/models", interval) for pod in pods})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with in_background(self.poller.run()) as (task,):
-            yield
-            assert not task.done(), "the poller has ended"
+        app = web.Application()
+        app.router.add_get("/v1/models", self._handle)
+        runner = web.AppRunner(app, shutdown_timeout=0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            async with in_background(self.poller.run()) as (task,):
+                yield
+                assert not task.done(), "the poller has ended"
+        finally:
+            await runner.cleanup()
 
 
 async def ticks() -> None:
@@ -110,25 +154,26 @@ async def test_a_server_that_never_gives_a_list_is_told_of_once() -> None:
     assert not scene.poller.mute("pod-1")
 
 
-class Drip(httpx.AsyncByteStream):
-    """A body that never ends, a little at a time."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            await asyncio.sleep(0.02)
-            yield b" "
+async def drip(request: web.Request) -> web.StreamResponse:
+    """Send a body that never ends, a little at a time."""
+    answer = web.StreamResponse()
+    await answer.prepare(request)
+    for _ in range(1000):
+        await asyncio.sleep(0.02)
+        await answer.write(b" ")
+    return answer
 
 
 BAD: dict[str, Answers] = {
-    "an error": lambda _: httpx.Response(500),
-    "a redirect": lambda _: httpx.Response(302, headers={"Location": "http://elsewhere/"}),
+    "an error": lambda _: web.Response(status=500),
+    "a redirect": lambda _: web.Response(status=302, headers={"Location": "http://elsewhere/"}),
     "no JSON": lambda _: sent(b"<html>"),
     "JSON of another shape": lambda _: sent(b'{"data": 7}'),
     "more than any list needs": lambda _: sent(LISTED + b" " * MAX_BYTES),
     "a little that is very much": lambda _: sent(
         gzip.compress(LISTED + b" " * 8 * MAX_BYTES), **{"Content-Encoding": "gzip"}
     ),
-    "an answer that drips": lambda _: httpx.Response(200, stream=Drip()),
+    "an answer that drips": drip,
 }
 
 
@@ -136,7 +181,7 @@ BAD: dict[str, Answers] = {
 async def test_what_is_no_answer_wakes_nobody_and_holds_nobody_up(answers: Answers) -> None:
     """As many bad servers as may be asked at once, and a good one behind them."""
     scene = Scene(
-        lambda request: sent(LISTED) if request.url.host == "good" else answers(request),
+        lambda request: sent(LISTED) if request.host == "good" else answers(request),
         timeout=0.2,
     )
     scene.want(*(f"bad-{number}" for number in range(MAX_IN_FLIGHT)), "good")

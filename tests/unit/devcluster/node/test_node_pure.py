@@ -182,10 +182,10 @@ def test_what_containers_must_see_to_run_our_code(tmp_path: Path) -> None:
 
 
 def test_code_that_others_may_not_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = tmp_path / "code" / "httpx.py"
+    code = tmp_path / "code" / "aiohttp.py"
     code.parent.mkdir()
     code.touch(mode=0o600)
-    monkeypatch.setattr("httpx.__file__", str(code))
+    monkeypatch.setattr("aiohttp.__file__", str(code))
     assert closed_to_others([str(tmp_path / "code")]) == str(code)
     code.chmod(0o644)
     code.parent.chmod(0o700)  # the exposed directory itself is led around

@@ -1,0 +1,132 @@
+"""One entry of status.adapters: what it depends on, and how it is read and written. Pure.
+
+Source: docs/contract.md, Status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from api import view
+from api.errors import FieldError
+from api.jobs import Progress
+from api.names import stage_key
+from api.reasons import Reason
+from api.view import AdapterMode, Json
+from reconcile.jobs import JobState
+from reconcile.service.loading import ON_DISK, ServerPod
+from reconcile.settings import ReconcileSettings
+from rules.rank import round_up
+from rules.references import ArtifactState
+
+NOT_FOUND = Reason.ADAPTER_ARTIFACT_NOT_FOUND
+RANK_EXCEEDS = Reason.ADAPTER_RANK_EXCEEDS_CEILING
+HELD = Reason.ADAPTER_HELD_FOR_UNLOAD
+RESTART_REQUIRED = Reason.RESTART_REQUIRED
+RANK_UNKNOWN = (
+    f"{Reason.RANK_CEILING_UNKNOWN}: no valid rank ceiling is known: what sets it is not valid or cannot be read"
+)
+NOT_YET = frozenset({"Pending", "Downloading"})
+OLD_CONTENT = "the disk has new content, the running pods keep the old one until they are restarted"
+NOT_LOADED_YET = "in static mode the running pods load it only when they are restarted"
+_WORDS = ("state", "stageKey", "adapterPath", "modelId", "digest", "lastError", "lastObserved", "stagedAt")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFacts:
+    """What the adapters of one service depend on.
+
+    `findings`: adapter name → what is wrong with it. `claim`/`claim_uid`: the adapter disk, empty while there is none.
+    `synced`: the disk knows the present declared set. `mounted`: claim of the disk that the InferenceService mounts,
+    empty while it mounts none. `configs`: adapter name → merged RuntimeConfig spec of its Jobs;
+    `config_problems`: adapter name → why that is not known (`Reason: message`).
+    """
+
+    service: Json
+    now: datetime
+    settings: ReconcileSettings
+    artifacts: Mapping[str, ArtifactState]
+    findings: Mapping[str, tuple[FieldError, ...]] = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    claim: str = ""
+    claim_uid: str = ""
+    synced: bool = False
+    max_rank: int | None = None
+    stage_jobs: tuple[JobState, ...] = ()
+    progress: Mapping[str, Progress] = field(default_factory=dict)  # by Job UID
+    configs: Mapping[str, Json] = field(default_factory=dict)
+    config_problems: Mapping[str, str] = field(default_factory=dict)
+    mounted: str = ""
+    pull_secrets: tuple[Any, ...] = ()
+    pods: tuple[ServerPod, ...] = ()  # ready ones
+
+    @property
+    def mode(self) -> AdapterMode:
+        """The service's adapter mode."""
+        return view.adapter_mode(self.service)
+
+    @property
+    def moving(self) -> bool:
+        """Whether the servers use another disk than the present one: it was replaced, or is not known."""
+        return bool(self.mounted) and self.mounted != self.claim
+
+    @property
+    def staying_pods(self) -> list[ServerPod]:
+        """Ready pods with the present disk and ceiling: nothing but a restart brings them anything new."""
+        return [pod for pod in self.pods if pod.runs_on(self.claim, self.max_rank)]
+
+    def stage_key_of(self, artifact: Json, path: str, claim_uid: str) -> str:
+        """Return the key under which an adapter is staged to a path of a disk."""
+        return stage_key(view.uid_of(artifact), view.source_uri(artifact), view.uid_of(self.service), path, claim_uid)
+
+
+def reason_of(entry: Json) -> str:
+    """The stable reason at the head of an entry's lastError, empty when there is none."""
+    return (view.text(entry, "lastError") or "").partition(":")[0]
+
+
+def way_to_serve(rank: int, *, static: bool) -> str:
+    """Say how an adapter whose files have this rank comes to be served."""
+    needed = round_up(rank)
+    if needed is None:
+        return "no engine takes a rank above 512"
+    if static:
+        return f"set spec.rank of the AIMArtifact to {rank}, and the ceiling follows"
+    return f"raise adapterRuntime.maxRank to {needed}"
+
+
+def last_error(reason: str, message: str = "") -> str:
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def readable(entry: Json) -> Json:
+    """Return a stored entry without what is not a word where words stand; one without a state is Pending."""
+    if all(isinstance(entry.get(key, ""), str) for key in _WORDS) and view.text(entry, "state"):
+        return entry
+    kept = {key: value for key, value in entry.items() if key not in _WORDS or isinstance(value, str)}
+    return {"state": "Pending", **kept}
+
+
+def on_present_disk(entry: Json) -> Json:
+    """Return a stored entry as it is about the present disk: what is served from another has no digest here."""
+    if view.text(entry, "state") in ON_DISK and not entry.get("digest"):
+        return without(entry, "loadedReplicas") | {"state": "Pending"}
+    return entry
+
+
+def without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def describe(entries: tuple[dict[str, Any], ...]) -> str:
+    """Name each adapter that is not on the disk (or needs a word) and why, in declared order."""
+    words = []
+    for entry in entries:
+        error = view.text(entry, "lastError")
+        if entry["state"] in ON_DISK and not error:
+            continue
+        words.append(f"{entry['name']} is {entry['state']}" + (f": {error}" if error else ""))
+    return "; ".join(words)

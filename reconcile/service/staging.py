@@ -1,0 +1,234 @@
+"""The staging Jobs of a service's adapters: which one is needed, and what a finished one says. Pure.
+
+Source: docs/contract.md, Adapter disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from api import view
+from api.jobs import JobResult
+from api.kinds import JOB
+from api.reasons import Reason
+from api.view import Json
+from reconcile.decision import Delete, sooner
+from reconcile.jobs import JobState, retry_at
+from reconcile.objects import label_value, parse_timestamp, timestamp
+from reconcile.service.entry import (
+    HELD,
+    NOT_LOADED_YET,
+    OLD_CONTENT,
+    RESTART_REQUIRED,
+    AdapterFacts,
+    last_error,
+    reason_of,
+    without,
+)
+from reconcile.service.loading import may_list
+from reconcile.service.manifests import Staging, render_stage_job
+
+
+@dataclass(slots=True)
+class Work:
+    """What a pass over the adapters of a service has to do so far.
+
+    `restless`: something may follow from what this pass writes. `calm`: names of adapters that changed and now wait for
+    a Job, or for nothing.
+    """
+
+    create: list[dict[str, Any]] = field(default_factory=list)
+    delete: list[Delete] = field(default_factory=list)
+    recheck: timedelta | None = None
+    restless: bool = False
+    calm: set[str] = field(default_factory=set)
+
+    def drop(self, service: Json, job: JobState) -> None:
+        """Delete a Job, once."""
+        deletion = Delete(JOB, view.namespace_of(service), job.name, job.uid)
+        if deletion not in self.delete:
+            self.delete.append(deletion)
+
+    def look_again(self, after: timedelta | None) -> None:
+        """Come back after this time, or earlier."""
+        self.recheck = sooner(self.recheck, after)
+
+
+@dataclass(frozen=True, slots=True)
+class StageJobs:
+    """The staging Jobs of one service."""
+
+    seen: AdapterFacts
+    work: Work
+
+    def drop_recorded(self, entry: Json) -> None:
+        """Delete the Jobs of an adapter that is on the disk: how they ended is in its entry."""
+        for job in self.seen.stage_jobs:
+            if job.key == entry["stageKey"] and not job.terminating:
+                self.work.drop(self.seen.service, job)
+
+    def drop_unwanted(self, keys: set[Any]) -> None:
+        """Delete the Jobs of other keys, and those that found their adapter undeclared: a sync follows first."""
+        for job in self.seen.stage_jobs:
+            if not job.terminating and (job.key not in keys or found_undeclared(job)):
+                self.work.restless = True
+                self.work.drop(self.seen.service, job)
+
+    def step(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        """Return the entry of an adapter that is not on the disk; records its Job, or makes the next one."""
+        for job in self.seen.stage_jobs:
+            if job.key != entry["stageKey"] or job.terminating:
+                continue
+            if job.attempt <= (view.integer(entry, "attempts") or 0):
+                self.work.drop(self.seen.service, job)  # recorded before
+            elif job.finished:
+                self.work.drop(self.seen.service, job)
+                return self._recorded(entry, job)
+            else:
+                return self._running(entry, job)
+        if not self.seen.synced or self._other_writer(entry):
+            return self._waiting(entry)
+        if problem := self.seen.config_problems.get(entry["name"]):
+            return without(entry, "progress") | {"state": "Pending", "lastError": problem}
+        if not self._due(entry, artifact):
+            return without(entry, "progress")
+        return self._start(entry, artifact)
+
+    def _other_writer(self, entry: Json) -> bool:
+        """Whether a Job may still write to the adapter's directory what it held for another stage key.
+
+        Of the artifact that had the name before, or of an adapter that is not declared any more and had the path. Such
+        Jobs are deleted in this pass; the new one is made when they are gone.
+        """
+        others = {label_value(ref.name) for ref in view.adapter_refs(self.seen.service)} - {label_value(entry["name"])}
+        return any(
+            not job.finished and job.key != entry["stageKey"] and job.artifact not in others
+            for job in self.seen.stage_jobs
+        )
+
+    def _waiting(self, entry: dict[str, Any]) -> dict[str, Any]:
+        if entry.get("state") == "Failed" or reason_of(entry) == HELD:
+            return entry
+        self.work.calm.add(entry["name"])
+        return without(entry, "lastError", "progress") | {"state": "Pending"}
+
+    def _running(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
+        if not entry.get("digest"):
+            entry = without(entry, "nextRetryTime")
+        if job.phase == "waiting":
+            if job.blocked_by:
+                return without(entry, "progress") | {"state": "Pending", "lastError": job.blocked_by}
+            return entry if entry.get("state") == "Failed" else without(entry, "lastError") | {"state": "Pending"}
+        progress = self.seen.progress.get(job.uid)
+        if progress is not None:
+            entry["progress"] = {
+                "downloadedBytes": progress.downloaded_bytes,
+                "totalBytes": progress.total_bytes,
+                "percentage": progress.percentage,
+            }
+        return without(entry, "lastError") | {"state": "Downloading"}
+
+    def _due(self, entry: Json, artifact: Json) -> bool:
+        """Whether to try now: never tried, time is over, or something changed that may mend it."""
+        if not entry.get("attempts"):
+            return True
+        if reason_of(entry) == HELD:
+            return self._released(entry)
+        if view.integer(entry, "artifactGeneration") != view.generation_of(artifact):
+            return True
+        if (view.integer(entry, "stagedForMaxRank") or 0) < (self.seen.max_rank or 0):
+            return True
+        due = parse_timestamp(entry.get("nextRetryTime"))
+        if due is None or due <= self.seen.now:
+            return True
+        self.work.look_again(due - self.seen.now)
+        return False
+
+    def _released(self, entry: Json) -> bool:
+        """Whether the old content of a changed adapter is out of every server, or the wait for it is over."""
+        since = parse_timestamp(entry.get("nextRetryTime")) or self.seen.now
+        if since <= self.seen.now or not may_list(self.seen.pods, entry.get("adapterPath")):
+            return True
+        self.work.look_again(since - self.seen.now)
+        return False
+
+    def _start(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        seen = self.seen
+        held = reason_of(entry) == HELD
+        staging = Staging(
+            adapter=artifact,
+            path=entry["adapterPath"],
+            key=entry["stageKey"],
+            attempt=(view.integer(entry, "attempts") or 0) + 1,
+            claim=seen.claim,
+            base=seen.base,
+            max_rank=seen.max_rank or 0,
+            fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
+            hold_changed=seen.mode == "dynamic" and not held and may_list(seen.pods, entry["adapterPath"]),
+        )
+        config = seen.configs.get(view.text(artifact, "metadata", "name") or "", view.EMPTY)
+        self.work.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
+        started = {"artifactGeneration": view.generation_of(artifact), "stagedForMaxRank": seen.max_rank}
+        if entry.get("state") == "Failed":  # stays so until the new attempt really runs
+            self.work.restless = True
+            return entry | started
+        if not entry.get("nextRetryTime"):
+            self.work.calm.add(entry["name"])
+        return without(entry, "lastError") | started | {"state": "Pending"}
+
+    def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
+        """Write down how an attempt ended (docs/contract.md, Durable truth); its Job goes in the same pass."""
+        entry = without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
+        result = job.result
+        if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
+            return entry | {"state": "Pending"}
+        result = result or JobResult(ok=False, reason=Reason.JOB_FAILED, message="the Job failed")
+        warnings = [note.model_dump() for note in result.warnings]
+        facts: dict[str, Any] = {
+            "rank": result.rank,
+            "baseModelId": result.base_model_id,
+            "sizeBytes": result.size_bytes,
+            "revision": result.revision,
+            "warnings": warnings or None,
+        }
+        entry = {**without(entry, *facts), **{key: value for key, value in facts.items() if value is not None}}
+        if result.ok and result.reason == HELD:
+            until = timestamp(self.seen.now + self.seen.settings.unload_grace)
+            message = "the source has changed; the new content is served when no replica lists the old one any more"
+            held = {"state": "Downloading", "lastError": last_error(HELD, message), "nextRetryTime": until}
+            return without(entry, "digest") | held
+        if result.ok:
+            return self._succeeded(entry, result, job.finished_at or self.seen.now)
+        retry = retry_at(job.finished_at or self.seen.now, job.attempt, self.seen.settings, result.retry_after_seconds)
+        self.work.look_again(retry - self.seen.now)
+        return entry | {
+            "state": "Failed",
+            "lastError": last_error(result.reason, result.message),
+            "nextRetryTime": timestamp(retry),
+        }
+
+    def _succeeded(self, entry: dict[str, Any], result: JobResult, finished_at: datetime) -> dict[str, Any]:
+        before = entry.get("digest")
+        entry = entry | {"digest": result.digest or "unknown", "state": "Downloaded"}
+        unchanged = result.reason == Reason.ALREADY_STAGED or before == entry["digest"]
+        if result.staged_at is not None:
+            entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
+        elif not unchanged:
+            entry["stagedAt"] = timestamp(finished_at)
+        if (view.integer(entry, "rank") or 0) <= (self.seen.max_rank or 0) and "loadedReplicas" not in entry:
+            self.work.calm.add(entry["name"])
+        staying = self.seen.staying_pods
+        if self.seen.mode == "dynamic" or not staying or unchanged:
+            return entry
+        listed = may_list(staying, entry["adapterPath"])
+        return entry | {"lastError": last_error(RESTART_REQUIRED, OLD_CONTENT if listed else NOT_LOADED_YET)}
+
+
+def found_undeclared(job: JobState) -> bool:
+    """Whether a staging Job says that the disk does not know its adapter as declared.
+
+    A sync follows from that, once: the Job goes with it, whatever became of its adapter.
+    """
+    return job.finished and job.result is not None and job.result.reason == Reason.ADAPTER_NOT_DECLARED
