@@ -8,12 +8,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from starlette.types import Scope
+
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, EVENT, PERSISTENT_VOLUME_CLAIM, Kind
 from api.view import Json
-from app.metrics_auth import TokenGate
-from app.servers import AsgiApp, Receive, Scope, Send
+from app.protocol import ABORT
 from app.settings import Settings
+from app.tokens import TokenGate
 from console.board import Board, Sources
 from console.routes import PATH, Console
 from console.views import Refused
@@ -21,7 +23,6 @@ from kube.client import Client
 from kube.errors import ApiError, Forbidden, Gone
 from kube.informer import Informer
 from rules.world import World
-from webhooks.fast.direct import direct_of
 
 log = logging.getLogger(__name__)
 
@@ -83,20 +84,9 @@ def _gaps(settings: Settings) -> Iterable[str]:
 
 
 def _abort(scope: Scope) -> None:
-    direct = direct_of(scope)
-    if direct is not None:
-        direct.abort()
-
-
-def with_console(app: AsgiApp, console: AsgiApp) -> AsgiApp:
-    """Return an application that hands requests for the console to it, all others to `app`."""
-
-    async def either(scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        chosen = console if path == PATH or path.startswith(f"{PATH}/") else app
-        await chosen(scope, receive, send)
-
-    return either
+    abort = (scope.get("extensions") or {}).get(ABORT)
+    if abort is not None:
+        abort()
 
 
 class EventFollower:

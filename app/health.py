@@ -1,8 +1,8 @@
-"""Is this process well? `/healthz`, `/readyz` and `/metrics` as one small ASGI application.
+"""Is this process well? The routes `/healthz`, `/livez` and `/readyz`.
 
-Alive: the event loop turns. Ready: a real TLS handshake on the admission port succeeds, the caches that admission reads
-are filled, and the end has not begun. Trouble that readiness cannot mend (a certificate that could not be renewed yet,
-another kind's watch) is told in the answer, and does not take the process out of service.
+Alive: the event loop runs. Ready: a real TLS handshake on the admission port succeeds, the caches that admission reads
+are filled, and the process is not shutting down. A problem that a restart or another replica cannot fix (a certificate
+that could not be renewed yet, the watch of another kind) is reported, and does not take the process out of service.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, disable_created_metrics, generate_latest
-
-from app.servers import AsgiApp, Receive, Scope, Send, answer
-
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series each, which docs/metrics.md leaves out
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
 
 HANDSHAKE_SECONDS = 2.0
 HANDSHAKE_CACHE_SECONDS = 1.0  # several probes in a second share one handshake
@@ -26,7 +25,7 @@ HANDSHAKE_CACHE_SECONDS = 1.0  # several probes in a second share one handshake
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that is looked at: `problem` returns what is wrong, or None. `vital`: a problem costs readiness."""
+    """One check: `problem` returns what is wrong, or None. `vital`: a problem costs readiness."""
 
     name: str
     problem: Callable[[], Awaitable[str | None]]
@@ -34,7 +33,7 @@ class Check:
 
 
 def flag_check(name: str, problem: Callable[[], str | None], *, vital: bool = True) -> Check:
-    """Return a check of something that is known without waiting."""
+    """Return a check whose result is known without waiting."""
 
     async def look() -> str | None:
         return problem()
@@ -43,13 +42,13 @@ def flag_check(name: str, problem: Callable[[], str | None], *, vital: bool = Tr
 
 
 class Handshake:
-    """Shakes hands with our own admission port, as the API server would."""
+    """Shakes hands with the admission port of this process, as the API server would."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = _reachable(host), port
         self._succeeded_at = float("-inf")
         self._running = asyncio.Lock()
-        # Who signed it is the caller's affair; that a handshake comes to its end, with whatever certificate, is ours.
+        # The check asks whether a handshake completes with any certificate. Who signed it concerns the API server.
         self._context = ssl.create_default_context()
         self._context.check_hostname = False
         self._context.verify_mode = ssl.CERT_NONE
@@ -77,42 +76,61 @@ class Handshake:
         return None
 
 
-def health_app(checks: list[Check], *, metrics: bool = True) -> AsgiApp:
-    """Return the application. Args: `metrics` also answers /metrics."""
+class CheckReport(BaseModel):
+    """What one check found. `warning`: a problem that does not cost readiness."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        path = scope["path"]
-        if scope["method"] not in ("GET", "HEAD"):
-            await answer(send, 405, "only GET\n")
-        elif path in ("/healthz", "/livez"):
-            await answer(send, 200, "ok\n")
-        elif path == "/readyz":
-            ready, text = await report(checks)
-            await answer(send, 200 if ready else 503, text)
-        elif path == "/metrics" and metrics:
-            await answer(send, 200, generate_latest(REGISTRY), [(b"content-type", CONTENT_TYPE_LATEST.encode())])
-        else:
-            await answer(send, 404, "not found; there are /healthz, /readyz, /metrics\n")
-
-    return app
+    name: str
+    status: Literal["ok", "failed", "warning"]
+    problem: str | None = None
 
 
-async def report(checks: list[Check]) -> tuple[bool, str]:
-    """Return whether all vital checks pass, and a line for each check."""
+class Readiness(BaseModel):
+    """The answer of /readyz."""
+
+    ready: bool
+    checks: list[CheckReport]
+
+    def text(self) -> str:
+        """Return a line for each check, and the verdict."""
+        signs = {"ok": "+", "failed": "-", "warning": "!"}
+        lines = [f"[{signs[check.status]}] {check.name}: {check.problem or 'ok'}" for check in self.checks]
+        return "\n".join([*lines, "ready" if self.ready else "not ready"]) + "\n"
+
+
+_GET = ["GET", "HEAD"]
+
+
+def health_router(checks: Sequence[Check]) -> APIRouter:
+    """Return the routes. /readyz answers in text; as JSON to a client that asks for application/json."""
+    router = APIRouter(tags=["health"])
+
+    @router.api_route("/healthz", methods=_GET, tags=["admission"], response_class=PlainTextResponse)
+    @router.api_route("/livez", methods=_GET, response_class=PlainTextResponse)
+    async def alive() -> str:
+        return "ok\n"
+
+    @router.api_route("/readyz", methods=_GET, response_model=Readiness, responses={503: {"model": Readiness}})
+    async def ready(request: Request) -> Response:
+        found = await report(checks)
+        status = 200 if found.ready else 503
+        if "application/json" in request.headers.get("accept", ""):
+            return Response(found.model_dump_json(), status, media_type="application/json")
+        return PlainTextResponse(found.text(), status)
+
+    return router
+
+
+async def report(checks: Sequence[Check]) -> Readiness:
+    """Run all checks; ready when all vital ones pass."""
     problems = await asyncio.gather(*(check.problem() for check in checks))
-    ready, lines = True, []
-    for check, problem in zip(checks, problems, strict=True):
-        if problem is None:
-            lines.append(f"[+] {check.name}: ok")
-        elif check.vital:
-            ready = False
-            lines.append(f"[-] {check.name}: {problem}")
-        else:
-            lines.append(f"[!] {check.name}: {problem}")
-    lines.append("ready" if ready else "not ready")
-    return ready, "\n".join(lines) + "\n"
+    found = [_report(check, problem) for check, problem in zip(checks, problems, strict=True)]
+    return Readiness(ready=all(check.status != "failed" for check in found), checks=found)
+
+
+def _report(check: Check, problem: str | None) -> CheckReport:
+    if problem is None:
+        return CheckReport(name=check.name, status="ok")
+    return CheckReport(name=check.name, status="failed" if check.vital else "warning", problem=problem)
 
 
 def _reachable(host: str) -> str:

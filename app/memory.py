@@ -36,7 +36,7 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def tend_memory(informers: Sequence[Informer]) -> None:
+async def tend_memory(informers: Sequence[Informer], *, huge_pages: bool = False) -> None:
     """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
 
     Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
@@ -48,7 +48,10 @@ async def tend_memory(informers: Sequence[Informer]) -> None:
             gc.freeze()
             await asyncio.sleep(_FREEZE_SECONDS)
         log.info("caches are filled", extra={"objects": sum(len(informer.cache) for informer in informers)})
-        await asyncio.gather(_freeze_again_and_again(informers), _move_again_and_again(informers))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_freeze_again_and_again(informers))
+            if huge_pages:
+                group.create_task(_move_again_and_again(informers))
 
 
 async def _freeze_again_and_again(informers: Sequence[Informer]) -> None:

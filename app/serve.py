@@ -16,11 +16,17 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
-from app.health import Check, Handshake, flag_check, health_app
+from fastapi import FastAPI
+
+from app.application import at_listener, create_application
+from app.bind import bind
+from app.health import Check, Handshake, flag_check, health_router
 from app.memory import tend_memory
-from app.metrics_auth import TokenGate, guard_by_token
-from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
+from app.metrics import metrics_router
+from app.protocol import Bounds
+from app.server import LoopServer, serving
 from app.settings import Settings
+from app.tokens import TokenGate
 from app.watchdog import Watchdog
 from app.wiring import Parts, Wiring, wire
 from certs.pem import BadCertificate
@@ -37,7 +43,8 @@ from kube.lease import Lease
 log = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
-_HEALTH_BOUNDS = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+_HEALTH_BOUNDS = Bounds(connections=128, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+_NO_CERTIFICATE = "no usable serving certificate (missing or expired)"
 _QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
 _DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
 
@@ -127,18 +134,30 @@ class _Process:
         )
         clients = settings.client_ca_file.read_bytes() if settings.client_ca_file else None
         self._certificate = ServingCertificate(client_authorities=clients)
+        self._application = self._make_application()
         self._admission = self._make_admission()
         self._watchdog = Watchdog()
-        health = health_app(self._checks(), metrics=not settings.metrics_auth)
-        if self._wiring.console is not None:
-            from app.console import with_console  # noqa: PLC0415 - loaded where it is switched on
-
-            health = with_console(health, self._wiring.console)
+        self._checks += self._make_checks()
         self._servers = [
-            LoopServer("health", health, self._bind(settings.health_port), _HEALTH_BOUNDS),
+            LoopServer(
+                "health", at_listener(self._application, "health"), self._bind(settings.health_port), _HEALTH_BOUNDS
+            ),
             *([self._admission] if self._admission is not None else []),
             *self._metrics_servers(),
         ]
+
+    def _make_application(self) -> FastAPI:
+        """Return the application with the routes of all that this process runs."""
+        gate = TokenGate(self._client, "/metrics") if self._settings.metrics_auth else None
+        self._checks: list[Check] = []  # filled when the servers are made
+        routers = [health_router(self._checks), metrics_router(gate)]
+        if self._wiring.admission is not None:
+            from webhooks.routes import admission_router  # noqa: PLC0415 - loaded where it is switched on
+
+            routers.append(admission_router(self._wiring.admission))
+        if self._wiring.console is not None:
+            routers.append(self._wiring.console.router())
+        return create_application(*routers)
 
     def _wake(self, controller: str, key: Key) -> None:
         """Ask for a pass, from outside of a watch."""
@@ -206,7 +225,9 @@ class _Process:
             asyncio.create_task(self._engine.run_informers(), name="informers"),
             asyncio.create_task(self._watchdog.run(), name="watchdog"),
             asyncio.create_task(self._recorder.run(), name="events"),
-            asyncio.create_task(tend_memory(self._engine.informers), name="memory"),
+            asyncio.create_task(
+                tend_memory(self._engine.informers, huge_pages=self._settings.huge_pages), name="memory"
+            ),
             *(asyncio.ensure_future(job()) for job in self._wiring.jobs),
         ]
         if self._lease is not None:
@@ -214,13 +235,13 @@ class _Process:
             jobs.append(self._electing)
         return jobs
 
-    def _checks(self) -> list[Check]:
+    def _make_checks(self) -> list[Check]:
         """Return what readiness looks at, vital things first."""
-        checks = [flag_check("running", lambda: "the end has begun" if self._stop.asked.is_set() else None)]
+        checks = [flag_check("running", lambda: "shutting down" if self._stop.asked.is_set() else None)]
         if self._admission is not None:
             checks.append(Check("tls", Handshake(*self._admission.address).problem))
             checks.append(
-                flag_check("certificate usable", lambda: None if self._certificate.usable else "none is, or it expired")
+                flag_check("certificate usable", lambda: None if self._certificate.usable else _NO_CERTIFICATE)
             )
             checks.append(flag_check("certificate", lambda: self._certificate.problem, vital=False))
         vital = {id(informer) for informer in self._wiring.admission_informers}
@@ -229,23 +250,28 @@ class _Process:
         return checks
 
     def _make_admission(self) -> LoopServer | None:
-        settings = self._settings
-        if self._wiring.admission is None:
+        settings, admission = self._settings, self._wiring.admission
+        if admission is None:
             return None
         bounds = Bounds(
             connections=settings.max_connections,
-            in_flight=settings.max_in_flight,
             request_seconds=settings.request_timeout.total_seconds(),
             keep_alive_seconds=settings.keep_alive.total_seconds(),
         )
-        listener = self._bind(settings.admission_port)
-        return LoopServer("admission", self._wiring.admission, listener, bounds, tls=self._certificate.context)
+        app, listener = at_listener(self._application, "admission"), self._bind(settings.admission_port)
+        tls = self._certificate.context
+        if not settings.fast_path:
+            return LoopServer("admission", app, listener, bounds, tls=tls)
+        from webhooks.fast.admission import FastAdmission  # noqa: PLC0415 - loaded where it is switched on
+        from webhooks.fast.protocol import at_once  # noqa: PLC0415
+
+        fast = FastAdmission(admission, app)
+        return LoopServer("admission", fast, listener, bounds, tls=tls, http=at_once(fast))
 
     def _metrics_servers(self) -> list[LoopServer]:
         if not self._settings.metrics_auth:
             return []
-        app: AsgiApp = guard_by_token(health_app([]), TokenGate(self._client, "/metrics"))
-        listener = self._bind(self._settings.metrics_port)
+        app, listener = at_listener(self._application, "metrics"), self._bind(self._settings.metrics_port)
         return [LoopServer("metrics", app, listener, _HEALTH_BOUNDS, tls=self._certificate.open_context)]
 
     @asynccontextmanager

@@ -228,6 +228,16 @@ class Settings(BaseSettings):
         group="Servers",
         **_at_least(seconds=1),
     )
+    fast_path: bool = _setting(
+        True,
+        "Answer reviews by shortcuts that give the same answers with less CPU time. Off: through FastAPI alone.",
+        group="Servers",
+    )
+    huge_pages: bool = _setting(
+        False,
+        "Move memory in use onto huge pages in quiet moments, where the kernel allows it.",
+        group="Servers",
+    )
     client_ca_file: OptionalPath = _setting(
         None, "When set, admission clients must show a certificate of these authorities.", group="Servers"
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from api.kinds import AIM_KINDS, Kind
 from api.view import Json
-from app.servers import AsgiApp
 from app.settings import Settings
 from disk.reasons import REASONS as JOB_REASONS
 from kube.cache import Key
@@ -25,7 +24,7 @@ from rules.references import Ref
 
 if TYPE_CHECKING:
     from console.routes import Console
-    from webhooks.routes import Admission, Refusal
+    from webhooks.admission import Admission, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Wiring:
     controllers: list[Controller] = field(default_factory=list)
     informers: list[Informer] = field(default_factory=list)
     admission_informers: list[Informer] = field(default_factory=list)
-    admission: AsgiApp | None = None
+    admission: Admission | None = None
     console: Console | None = None
     jobs: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -101,13 +100,19 @@ def wire(parts: Parts) -> Wiring:
 
 
 def _admission(parts: Parts, world: CachedWorld) -> Admission:
+    from webhooks.admission import Admission, AdmissionSettings  # noqa: PLC0415
     from webhooks.metrics import process_metrics  # noqa: PLC0415
-    from webhooks.routes import AdmissionSettings, create_app  # noqa: PLC0415
 
     settings = parts.settings
-    rollout = f"maxSurge {settings.max_surge}, maxUnavailable {settings.max_unavailable}"
-    judging = AdmissionSettings(admission_only=not settings.reconciler, rollout=rollout)
-    return create_app(world, LiveReader(parts.client), judging, process_metrics())
+    judging = AdmissionSettings(
+        max_in_flight=settings.max_in_flight,
+        admission_only=not settings.reconciler,
+        rollout=f"maxSurge {settings.max_surge}, maxUnavailable {settings.max_unavailable}",
+    )
+    make: Callable[..., Admission] = Admission
+    if settings.fast_path:
+        from webhooks.fast.admission import make_admission as make  # noqa: PLC0415
+    return make(world, LiveReader(parts.client), judging, process_metrics())
 
 
 def _add_console(

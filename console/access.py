@@ -106,13 +106,13 @@ def cookie_of(headers: Headers) -> str:
     return ""
 
 
-def set_cookie(token: str) -> tuple[bytes, bytes]:
-    """Return the header that keeps a token in the browser until it is closed, out of reach of scripts.
+def set_cookie(token: str) -> str:
+    """Return a Set-Cookie header that keeps a token in the browser until it is closed, out of reach of scripts.
 
-    Its path is that of the form, /console; an empty token takes the cookie away.
+    Its path is that of the form, /console; an empty token removes the cookie.
     """
     end = "" if token else "; Max-Age=0"
-    return b"set-cookie", f"{COOKIE}={token}; HttpOnly; SameSite=Strict{end}".encode("latin-1")
+    return f"{COOKIE}={token}; HttpOnly; SameSite=Strict{end}"
 
 
 def same_site(headers: Headers) -> bool:

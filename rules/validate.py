@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from typing import Protocol
 
 from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
 from api.reasons import Reason
 from api.view import Json
 from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
-from rules.glance import ToAsk, left_to_ask
 from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
 from rules.verdict import NOTHING_SAID, Finding, Verdict
@@ -18,6 +18,27 @@ from rules.world import World
 
 PAGES = (service_rules, artifact_rules, config_rules, profile_rules, model_rules)
 """The pages of rules; importing them registers what they hold."""
+
+Fields = frozenset[str]
+ToAsk = tuple[tuple[Basis, Fields | None], ...]
+"""Bases whose rules are asked, with the fields of the spec that they may report on; None: all fields."""
+
+
+class Glance(Protocol):
+    """A quick look at an object that returns which rules could report something.
+
+    It may return too many bases and fields, never too few: the verdict with it equals the verdict without it.
+    """
+
+    def __call__(self, seen: Seen, bases: tuple[Basis, ...]) -> ToAsk:
+        """Return what remains to ask; empty: no rule reports anything."""
+        ...
+
+
+def every_rule(seen: Seen, bases: tuple[Basis, ...]) -> ToAsk:
+    """Return all rules of the bases: the default, without a glance."""
+    return tuple([(basis, None) for basis in bases])
+
 
 _RATCHETED_WEIGHT = 8
 _ON_CREATION = (Basis.OBJECT, Basis.WORLD, Basis.REQUEST)
@@ -33,18 +54,20 @@ def validate(
     *,
     request_version: str = "",
     context: Context = DEFAULT_CONTEXT,
+    glance: Glance = every_rule,
 ) -> Verdict:
     """Judge an object that is created (`old` is None) or updated.
 
-    An update that leaves the spec alone (labels, annotations, finalizers, of a terminating object too) is admitted
-    without a look. An error that the old object had already is a warning (ratcheting); one about the request's version
-    is not even that, since no stored object is at fault for it.
-    Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown. Nothing is changed.
+    An update that leaves the spec unchanged (labels, annotations, finalizers, also of a terminating object) is admitted
+    without a check. An error that the old object already had is a warning (ratcheting). An error about the version of
+    the request that the old object already had is dropped: no stored object causes it.
+    Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown; `glance` selects the
+    rules to ask and changes the cost, never the verdict. Nothing is changed.
     """
     if old is not None and old.get("spec") == new.get("spec"):
         return NOTHING_SAID
     seen = _see(kind, new, old, world, request_version=request_version, context=context)
-    left = left_to_ask(seen, _ON_CREATION if old is None else _ON_UPDATE)
+    left = glance(seen, _ON_CREATION if old is None else _ON_UPDATE)
     if not left:
         return NOTHING_SAID
     findings, warnings, failures = run(_rules_to_ask(kind.kind, left, None), seen)
@@ -60,11 +83,8 @@ def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFA
 
 
 def judge_seen(seen: Seen) -> Verdict:
-    """Judge a stored object as `judge_stored` does, with what was worked out about it already."""
-    left = left_to_ask(seen, _WHEN_STORED)
-    if not left:
-        return NOTHING_SAID
-    findings, warnings, failures = run(_rules_to_ask(seen.kind.kind, left, False), seen)
+    """Judge a stored object as `judge_stored` does, reusing what was already worked out about it."""
+    findings, warnings, failures = run(_rules_to_ask(seen.kind.kind, every_rule(seen, _WHEN_STORED), False), seen)
     return Verdict(tuple(findings), tuple(warnings), tuple(failures))
 
 

@@ -19,13 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api import view
 from api.kinds import AIM_SERVICE, Kind
 from api.view import Json
+from app.application import at_listener, create_application
+from app.bind import bind
 from app.hugepages import use_huge_pages
 from app.memory import rare_collections
-from app.servers import AsgiApp, Bounds, LoopServer, bind, serving
+from app.protocol import Bounds
+from app.server import LoopServer, serving
 from bench.admission import corpus
 from kube.cache import Key
 from kube.courtesy import Courtesy
@@ -36,7 +41,10 @@ from reconcile.settings import ReconcileSettings
 from reconcile.world import CachedWorld, make_informers
 from rules.references import Ref
 from rules.world import KIND_BY_NAME
-from webhooks.routes import create_app
+from webhooks.admission import Admission
+from webhooks.fast.admission import FastAdmission, make_admission
+from webhooks.fast.protocol import at_once
+from webhooks.routes import admission_router
 
 _BARE = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"%s","allowed":true}}'
 
@@ -185,9 +193,9 @@ def context(certs: Path) -> ssl.SSLContext:
     return made
 
 
-async def serve(app: AsgiApp, port: int, certs: Path, beside: Beside) -> None:
-    """Serve until the process is told to end; `beside` runs in the same loop."""
-    server = LoopServer("admission", app, bind("127.0.0.1", port), Bounds(), tls=context(certs))
+async def serve(app: ASGIApp, http: type[HttpToolsProtocol], port: int, certs: Path, beside: Beside) -> None:
+    """Serve until the process is ended; `beside` runs in the same loop."""
+    server = LoopServer("admission", app, bind("127.0.0.1", port), Bounds(), tls=context(certs), http=http)
     async with serving(server):
         sys.stdout.write(f"{server.address[1]}\n")
         sys.stdout.flush()
@@ -211,22 +219,39 @@ def main() -> None:
     parser.add_argument("--fixtures", type=Path, help="objects to add to the cache (a JSON list)")
     parser.add_argument("--small", action="store_true", help="leave out the thousands of other objects")
     parser.add_argument("--no-confirm", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="without the fast path, as --no-fast-path of the product")
+    parser.add_argument("--huge-pages", action="store_true", help="as the setting of the product")
     arguments = parser.parse_args()
-    app: AsgiApp = Bare()
     beside: Beside = for_ever
-    if arguments.mode != "bare":
+    if arguments.mode == "bare":
+        app: ASGIApp = Bare()
+        http: type[HttpToolsProtocol] = at_once(Bare())
+    else:
         objects = corpus.world(*((0, 1, 0) if arguments.small else ()))
         if arguments.fixtures:
             objects += json.loads(arguments.fixtures.read_text())
         informers = filled_informers(objects, reconciling=True)
         world = CachedWorld(informers)
-        app = create_app(world, None if arguments.no_confirm else CacheReader(world))
+        app, http = admission(world, None if arguments.no_confirm else CacheReader(world), plain=arguments.plain)
         if arguments.mode == "resync":
             beside = partial(resync, informers, world)
     with rare_collections():  # as app/memory.py does once caches are filled
         gc.freeze()
-        use_huge_pages()
-        uvloop.run(serve(app, arguments.port, arguments.certs, beside))
+        if arguments.huge_pages:
+            use_huge_pages()
+        uvloop.run(serve(app, http, arguments.port, arguments.certs, beside))
+
+
+def admission(
+    world: CachedWorld, reader: CacheReader | None, *, plain: bool
+) -> tuple[ASGIApp, type[HttpToolsProtocol]]:
+    """Return the application on the admission port, and the HTTP protocol under it, as `app/serve.py` makes them."""
+    made = (Admission if plain else make_admission)(world, reader)
+    app = at_listener(create_application(admission_router(made)), "admission")
+    if plain:
+        return app, HttpToolsProtocol
+    fast = FastAdmission(made, app)
+    return fast, at_once(fast)
 
 
 if __name__ == "__main__":

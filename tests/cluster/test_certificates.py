@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import orjson
 import pytest
 
 import app.serve
@@ -23,14 +22,15 @@ from api.kinds import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from app.serve import Stop
-from app.servers import Receive, Scope, Send, answer
 from app.settings import load_settings
 from app.wiring import Parts, Wiring
 from kube.client import Client
 from kube.errors import ApiError
+from rules.worlds import SnapshotWorld
 from tests.cluster.engine_plane import Plane, started_plane
 from tests.cluster.replicas import CONFIGURATIONS, webhook_configuration
 from tests.waiting import until
+from webhooks.admission import Admission
 
 pytestmark = pytest.mark.cluster
 
@@ -44,23 +44,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-async def allow(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers every review with yes."""
-    if scope["type"] != "http":
-        return
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    review = orjson.loads(body)
-    response = {"uid": review["request"]["uid"], "allowed": True}
-    reply = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    await answer(send, 200, orjson.dumps(reply), [(b"content-type", b"application/json")])
-
-
 def wire(parts: Parts) -> Wiring:
-    return Wiring(admission=allow)
+    """ConfigMaps have no rules: every review is answered with yes."""
+    return Wiring(admission=Admission(SnapshotWorld()))
 
 
 @asynccontextmanager
@@ -105,7 +91,7 @@ async def replica(plane: Plane, **settings: object) -> AsyncIterator[Any]:
 async def install(client: Client, name: str, port: int) -> None:
     """Install a webhook configuration that calls a replica."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    obj = webhook_configuration(name, f"https://127.0.0.1:{port}/", rule)
+    obj = webhook_configuration(name, f"https://127.0.0.1:{port}/validate", rule)
     await client.create(CONFIGURATIONS[name][0], obj)
 
 

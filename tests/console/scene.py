@@ -20,13 +20,16 @@ from api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
     Kind,
 )
-from app.console import make_console, with_console
-from app.health import health_app
-from app.servers import Bounds, LoopServer, bind, serving
+from app.application import at_listener, create_application
+from app.bind import bind
+from app.console import make_console
+from app.health import health_router
+from app.protocol import Bounds
+from app.server import LoopServer, serving
 from app.settings import Settings
 from console.routes import Console, Limits
 from reconcile.world import CachedWorld, make_informers
-from webhooks.routes import Refusal
+from webhooks.admission import Refusal
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 MIB = 2**20
@@ -213,8 +216,8 @@ class Scene:
 
         Args: `send_buffer`: bytes that the kernel takes for a reader who does not read.
         """
-        app = with_console(health_app([]), self.console)
-        bounds = Bounds(connections=128, in_flight=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+        app = at_listener(create_application(health_router([]), self.console.router()), "health")
+        bounds = Bounds(connections=128, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
         listener = bind("127.0.0.1", port)
         if send_buffer is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

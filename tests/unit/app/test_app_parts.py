@@ -10,11 +10,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
+from app.application import create_application
 from app.logs import set_up_logging
-from app.metrics_auth import TokenGate, guard_by_token
-from app.servers import Message, Receive, Scope, Send, answer
+from app.metrics import metrics_router
+from app.tokens import TokenGate
 from app.watchdog import Watchdog
 from kube.errors import ServerError
 
@@ -108,20 +110,10 @@ class Reviews:
 
 
 async def ask(gate: TokenGate, header: bytes | None) -> int:
-    sent: list[Message] = []
-
-    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        await answer(send, 200, "metrics")
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def receive() -> Message:
-        return {}
-
-    headers = [(b"authorization", header)] if header is not None else []
-    await guard_by_token(inner, gate)({"type": "http", "headers": headers}, receive, send)
-    return int(sent[0]["status"])
+    transport = httpx.ASGITransport(app=create_application(metrics_router(gate)))
+    async with httpx.AsyncClient(transport=transport, base_url="https://metrics") as client:
+        headers = [(b"authorization", header)] if header is not None else []
+        return (await client.get("/metrics", headers=headers)).status_code
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client import REGISTRY
 
 import app.serve
 from api.kinds import Kind
 from app.serve import Stop
-from app.servers import Receive, Scope, Send, answer
 from app.settings import Settings, load_settings
 from app.wiring import Parts, Wiring
 from certs.decide import authority_validity
@@ -29,10 +29,15 @@ from certs.pem import make_authority
 from kube.cache import Key
 from kube.engine import Watch
 from kube.informer import Informer
+from rules.worlds import SnapshotWorld
 from tests.unit.kube.fake_api import FakeApi, serve, write_kubeconfig
+from tests.unit.webhooks.reviews import review
 from tests.waiting import until
+from webhooks.admission import Admission
 
 WIDGET = Kind("example.com", "v1", "widgets", "Widget")
+BODY = orjson.dumps(review({"metadata": {"name": "a"}}, kind=WIDGET))
+REVIEW = b"POST /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
 
 
 class Controller:
@@ -90,10 +95,8 @@ class World:
         controller = Controller(parts, informer)
         self.controllers.append(controller)
 
-        async def admission(scope: Scope, receive: Receive, send: Send) -> None:
-            await answer(send, 200, "reviewed")
-
-        return Wiring([controller], [], [informer], admission if parts.settings.admission else None)
+        admission = Admission(SnapshotWorld()) if parts.settings.admission else None
+        return Wiring([controller], [], [informer], admission)
 
     def bundles(self) -> list[str]:
         found = []
@@ -122,11 +125,16 @@ class Running:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port("admission"), ssl=context, server_hostname="aim-adapters-webhook.ns.svc"
         )
-        return await _get(reader, writer, "/")
+        status, text = await _send(reader, writer, REVIEW)
+        return status, "reviewed" if '"allowed":true' in text else text
 
 
 async def _get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> tuple[int, str]:
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    return await _send(reader, writer, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+
+
+async def _send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[int, str]:
+    writer.write(request)
     head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
     writer.close()
     return int(head.split()[1]), body.decode()
@@ -226,7 +234,7 @@ async def test_the_end_is_in_good_order(world: World) -> None:
             process.stop.asked.set()
             await asyncio.sleep(0.05)
             status, text = await process.get("/readyz")
-            assert (status, "the end has begun" in text) == (503, True)
+            assert (status, "shutting down" in text) == (503, True)
             assert await process.review(world) == (200, "reviewed")
             await until(lambda: world.api.objects[("leases", "ns", "aim-adapters")]["spec"]["holderIdentity"] == "")
             assert world.controllers[0].ended == world.controllers[0].begun

@@ -95,7 +95,7 @@ async def test_memory_is_moved_when_something_changed_in_calm_moments(
     monkeypatch.setattr(memory, "_MOVE_SECONDS", 0.0)
     before = gc.get_threshold(), gc.get_freeze_count()
 
-    tending = asyncio.create_task(memory.tend_memory([pods]))
+    tending = asyncio.create_task(memory.tend_memory([pods], huge_pages=True))
     await asyncio.sleep(0.05)
     assert moves == []  # not before caches are filled
     pods.settled.set()

@@ -202,7 +202,7 @@ async def test_tokens_are_asked_about_once_a_minute() -> None:
 
 
 async def test_a_stream_ends_when_its_token_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.metrics_auth.REMEMBER_SECONDS", 0.0)
+    monkeypatch.setattr("app.tokens.REMEMBER_SECONDS", 0.0)
     scene = Scene(console_access="token", limits=QUICK)
     async with (
         scene.served() as url,

@@ -8,11 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from app.metrics_auth import MAX_ASKING, TokenGate
 from app.settings import Settings
+from app.tokens import MAX_ASKING, TokenGate
 from app.wiring import Parts, wire
 from console.query import Query
 from tests.console.scene import NoClient
+from tests.unit.webhooks.reviews import answer
+from webhooks.admission import Admission
 
 
 def parts(**settings: Any) -> Parts:
@@ -46,7 +48,7 @@ async def test_what_admission_refuses_is_shown_with_its_reason_and_dry_runs_are_
     assert all(note.reason.isalpha() and note.message.startswith("spec.") for note in refusal.errors)
 
 
-async def review(admission: Any, name: str, *, dry_run: bool) -> None:
+async def review(admission: Admission, name: str, *, dry_run: bool) -> None:
     artifact = {
         "apiVersion": "aim.eai.amd.com/v1alpha1",
         "kind": "AIMArtifact",
@@ -63,17 +65,7 @@ async def review(admission: Any, name: str, *, dry_run: bool) -> None:
         "object": artifact,
     }
     body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-    scope = {"type": "http", "method": "POST", "path": "/validate", "query_string": b"", "headers": []}
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await admission(scope, receive, send)
-    assert orjson.loads(sent[-1]["body"])["response"]["allowed"] is False
+    assert (await answer(admission, body))["allowed"] is False
 
 
 async def test_invented_tokens_do_not_keep_the_api_server_busy() -> None:

@@ -16,13 +16,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+from fastapi import FastAPI
 
 from rules.examples import kinds, manifest, scene, surroundings
 from rules.registry import all_rules
 from rules.world import KIND_BY_NAME
-from webhooks.routes import Admission, create_app
+from webhooks.admission import Admission
+from webhooks.fast.admission import FastAdmission, make_admission
 
-from .reviews import review
+from .reviews import application, review
 
 _WRONG: tuple[Any, ...] = (
     None,
@@ -127,16 +129,18 @@ def _spoil_bytes(body: bytes, rng: random.Random) -> bytes:
     return body[:place] + junk + body[place + len(junk) :]
 
 
-async def run(app: Admission, count: int, seed: int = 0) -> Counter[str]:
+async def run(admission: Admission, count: int, seed: int = 0) -> Counter[str]:
     """Send bodies and check each answer; returns how often each kind of answer came.
 
     Raises: AssertionError with the body that was answered badly.
     """
     seen: Counter[str] = Counter()
+    app = application(admission)
+    fast = FastAdmission(admission, app)
     for path, body in bodies(count, seed):
         status, reply = await _send(app, path, body)
         try:
-            at_once = app.answer_now(path.encode(), bytearray(body))
+            at_once = fast.answer_now(path.encode(), bytearray(body))
             assert (at_once == reply) if status == 200 else (at_once is None), "answered otherwise at once"
             seen[check(status, reply, body)] += 1
         except AssertionError as error:
@@ -170,7 +174,7 @@ def check(status: int, reply: bytes, body: bytes) -> str:
     return str(response["status"]["code"])
 
 
-async def _send(app: Admission, path: str, body: bytes) -> tuple[int, bytes]:
+async def _send(app: FastAPI, path: str, body: bytes) -> tuple[int, bytes]:
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -188,9 +192,9 @@ def main(arguments: list[str]) -> int:
     count = int(arguments[0]) if arguments else 50_000
     seed = int(arguments[1]) if len(arguments) > 1 else int(time.time())
     sys.stdout.write(f"{count} bodies, seed {seed}\n")
-    app = create_app(surroundings())
+    admission = make_admission(surroundings())
     started = time.monotonic()
-    seen = asyncio.run(run(app, count, seed))
+    seen = asyncio.run(run(admission, count, seed))
     sys.stdout.write(f"{dict(seen)} in {time.monotonic() - started:.1f} s\n")
     return 0
 

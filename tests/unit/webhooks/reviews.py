@@ -7,9 +7,12 @@ from typing import Any
 
 import httpx
 import orjson
+from fastapi import FastAPI
 
 from api.kinds import AIM_SERVICE, Kind
-from webhooks.routes import Admission
+from app.application import create_application
+from webhooks.admission import Admission
+from webhooks.routes import admission_router
 
 UID = "7f0b2f0e-9f5c-4b8e-8a8e-0d6f5d1c2b3a"
 
@@ -44,15 +47,21 @@ def review(
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
 
-async def post(app: Admission, body: bytes | dict[str, Any], path: str = "/validate") -> httpx.Response:
+def application(admission: Admission) -> FastAPI:
+    """Return the application that serves only admission."""
+    return create_application(admission_router(admission))
+
+
+async def post(admission: Admission, body: bytes | dict[str, Any], path: str = "/validate") -> httpx.Response:
     """Send a body to the application in this process."""
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="https://admission") as client:
+    transport = httpx.ASGITransport(app=application(admission))
+    async with httpx.AsyncClient(transport=transport, base_url="https://admission") as client:
         return await client.post(path, content=body if isinstance(body, bytes) else orjson.dumps(body))
 
 
-async def answer(app: Admission, body: bytes | dict[str, Any], path: str = "/validate") -> dict[str, Any]:
+async def answer(admission: Admission, body: bytes | dict[str, Any], path: str = "/validate") -> dict[str, Any]:
     """Return the `response` of the answer."""
-    reply = (await post(app, body, path)).json()
+    reply = (await post(admission, body, path)).json()
     assert reply["apiVersion"] == "admission.k8s.io/v1"
     assert reply["kind"] == "AdmissionReview"
     response: dict[str, Any] = reply["response"]

@@ -15,9 +15,9 @@ from rules import registry
 from rules.examples import manifest, merge, surroundings
 from rules.references import Ref
 from rules.verdict import Finding
-from webhooks.routes import Admission, AdmissionSettings, create_app
+from webhooks.admission import Admission, AdmissionSettings
 
-from .reviews import UID, answer, post, review
+from .reviews import UID, answer, application, post, review
 
 GOOD = manifest("AIMService", {"spec": {"adapters": [{"name": "medical", "kind": "AIMArtifact"}]}})
 BAD = manifest("AIMService", {"spec": {"adapterRuntime": {"maxRank": 48}, "env": [{"name": "PROTOCOL"}]}})
@@ -25,7 +25,7 @@ BAD = manifest("AIMService", {"spec": {"adapterRuntime": {"maxRank": 48}, "env":
 
 @pytest.fixture
 def app() -> Admission:
-    return create_app(surroundings())
+    return Admission(surroundings())
 
 
 async def test_a_good_object_is_admitted(app: Admission) -> None:
@@ -124,9 +124,9 @@ async def test_our_kind_of_another_group_is_not_judged(app: Admission) -> None:
 async def test_a_get_is_answered(app: Admission) -> None:
     import httpx
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="https://a") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=application(app)), base_url="https://a") as client:
         assert (await client.get("/validate")).status_code == 405
-        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        assert (await client.get("/validate")).headers["allow"] == "POST"
         assert (await client.get("/nothing")).status_code == 404
 
 
@@ -148,7 +148,7 @@ async def call(
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/validate", "headers": headers, "query_string": query}
-    await app(scope, receive, send)
+    await application(app)(scope, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"], len(messages)
 
 
@@ -173,7 +173,7 @@ async def test_a_body_of_1_mib_in_chunks_is_judged(app: Admission) -> None:
     messages = [{"type": "http.request", "body": part, "more_body": i + 1 < len(parts)} for i, part in enumerate(parts)]
     status, _, reply, _ = await call(app, messages, [])
     assert (status, orjson.loads(reply)["response"]["allowed"]) == (200, True)
-    assert app._buffered == 0
+    assert app.buffered == 0
 
 
 async def test_a_slow_client_is_let_go_at_the_deadline(app: Admission) -> None:
@@ -181,11 +181,11 @@ async def test_a_slow_client_is_let_go_at_the_deadline(app: Admission) -> None:
     messages = [{"type": "http.request", "body": b"{", "more_body": True}]
     status, _, _, _ = await call(app, messages, [], b"timeout=50ms")
     assert status == 408
-    assert app._buffered == 0
+    assert app.buffered == 0
 
 
 async def test_too_many_bytes_at_once_are_turned_away() -> None:
-    app = create_app(surroundings(), settings=AdmissionSettings(max_buffered_bytes=10))
+    app = Admission(surroundings(), settings=AdmissionSettings(max_buffered_bytes=10))
     messages = [{"type": "http.request", "body": b"x" * 20, "more_body": True}]
     status, headers, _, _ = await call(app, messages, [])
     assert (status, headers[b"retry-after"]) == (503, b"1")
@@ -201,7 +201,7 @@ async def test_a_client_that_goes_away_gets_nothing(app: Admission) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/validate", "headers": [], "query_string": b""}
-    await app(scope, receive, send)
+    await application(app)(scope, receive, send)
     assert sent == []
 
 
@@ -238,15 +238,15 @@ DYNAMIC = merge(GOOD, {"spec": {"adapterMode": "dynamic"}})
 
 
 async def test_overload_is_answered_with_503_and_retry_after() -> None:
-    settings = AdmissionSettings(max_in_flight=1, max_queued=1, confirm_seconds=0.3)
-    app = create_app(surroundings(RANK_64), Never(), settings)
+    settings = AdmissionSettings(max_in_flight=2, confirm_seconds=0.3)
+    app = Admission(surroundings(RANK_64), Never(), settings)
     replies = await asyncio.gather(*(post(app, review(DYNAMIC)) for _ in range(4)))
     codes = sorted(reply.status_code for reply in replies)
     assert codes == [200, 200, 503, 503]
     turned_away = [reply for reply in replies if reply.status_code == 503]
     assert turned_away[0].headers["retry-after"] == "1"
     assert turned_away[0].json()["response"]["uid"] == UID
-    assert app._slots.taken == 0
+    assert app.in_flight == 0
 
 
 # -- live confirmation ----------------------------------------------------------------------------------------------
@@ -254,19 +254,19 @@ async def test_overload_is_answered_with_503_and_retry_after() -> None:
 
 async def test_a_refusal_that_rests_on_another_object_is_confirmed() -> None:
     reader = Reads(surroundings(RANK_64))
-    response = await answer(create_app(surroundings(RANK_64), reader), review(DYNAMIC))
+    response = await answer(Admission(surroundings(RANK_64), reader), review(DYNAMIC))
     assert response["status"]["code"] == 422
     assert {ref.name for ref in reader.asked} == {"medical", "default"}
 
 
 async def test_a_stale_cache_refuses_nobody() -> None:
-    app = create_app(surroundings(RANK_64), Reads(surroundings()))
+    app = Admission(surroundings(RANK_64), Reads(surroundings()))
     assert (await answer(app, review(DYNAMIC)))["allowed"] is True
 
 
 async def test_a_config_that_the_cache_does_not_know_yet_counts() -> None:
     config = {"kind": "AIMRuntimeConfig", "metadata": {"name": "default"}, "spec": {"adapterRuntime": {"maxRank": 64}}}
-    app = create_app(surroundings(RANK_64), Reads(surroundings([*RANK_64, config])))
+    app = Admission(surroundings(RANK_64), Reads(surroundings([*RANK_64, config])))
     assert (await answer(app, review(DYNAMIC)))["allowed"] is True
 
 
@@ -287,14 +287,14 @@ async def test_what_a_live_read_leads_to_is_read_too() -> None:
         [*other, {"kind": "AIMArtifact", "metadata": {"name": "medical"}, "spec": {"compatibleWith": ["x/y"]}}]
     )
     reader = Reads(live)
-    response = await answer(create_app(stale, reader), review(GOOD))
+    response = await answer(Admission(stale, reader), review(GOOD))
     assert "meta-llama/Llama-3.1-8B" in response["status"]["message"]
     assert "llama" in {ref.name for ref in reader.asked}
 
 
 @pytest.mark.parametrize("reader", [Fails(), Never()], ids=["fails", "times out"])
 async def test_a_refusal_that_cannot_be_confirmed_becomes_a_warning(reader: Any) -> None:
-    app = create_app(surroundings(RANK_64), reader, AdmissionSettings(confirm_seconds=0.05))
+    app = Admission(surroundings(RANK_64), reader, AdmissionSettings(confirm_seconds=0.05))
     response = await answer(app, review(DYNAMIC))
     assert response["allowed"] is True
     assert response["warnings"][0].startswith("spec.adapters[0].name: could not be confirmed now")
@@ -302,14 +302,14 @@ async def test_a_refusal_that_cannot_be_confirmed_becomes_a_warning(reader: Any)
 
 
 async def test_what_the_manifest_alone_makes_wrong_stays_refused_without_reads() -> None:
-    app = create_app(surroundings(RANK_64), Fails())
+    app = Admission(surroundings(RANK_64), Fails())
     response = await answer(app, review(merge(DYNAMIC, {"spec": {"env": [{"name": "PROTOCOL"}]}})))
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == ["spec.env[0].name"]
 
 
 async def test_confirmation_is_bounded_by_the_timeout_of_the_request() -> None:
     """All reads together fit in half of what is left."""
-    app = create_app(surroundings(RANK_64), Never())
+    app = Admission(surroundings(RANK_64), Never())
     started = asyncio.get_running_loop().time()
     response = await answer(app, review(DYNAMIC), "/validate?timeout=200ms")
     assert response["allowed"] is True
@@ -351,11 +351,11 @@ async def test_a_crash_outside_the_rules_answers_500(app: Admission, monkeypatch
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("webhooks.routes.validate", crash)
+    monkeypatch.setattr("webhooks.admission.validate", crash)
     response = await answer(app, review(GOOD))
     assert (response["uid"], response["status"]["code"]) == (UID, 500)
     assert "secret" not in response["status"]["message"]
-    assert app._slots.taken == 0
+    assert app.in_flight == 0
 
 
 # -- mutation, dry run, refusals ------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from rules.examples import manifest, scene, surroundings
 from rules.references import Ref
 from rules.registry import Rule, all_rules
 from rules.world import KIND_BY_NAME
-from tests.unit.webhooks.reviews import UID, post, review
-from webhooks.fast.direct import EXTENSION, AnswersAtOnce
-from webhooks.routes import Admission, AdmissionSettings, create_app
+from tests.unit.webhooks.reviews import UID, application, post, review
+from webhooks.admission import Admission, AdmissionSettings
+from webhooks.fast.admission import FastAdmission, make_admission
+from webhooks.fast.protocol import DIRECT, Direct
 
 GOOD = orjson.dumps(review(manifest("AIMService", {})))
 SCALE_ONLY = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"features": []}}
@@ -23,11 +24,8 @@ RESTS_ON_ANOTHER = orjson.dumps(review(manifest("AIMService", {"spec": {"adapter
 
 
 def now(app: Admission, body: bytes, path: str = "/validate") -> Any:
-    return app.answer_now(f"{path}?timeout=5s".encode(), bytearray(body))
-
-
-def test_the_server_sees_that_it_answers_at_once() -> None:
-    assert isinstance(create_app(surroundings()), AnswersAtOnce)
+    """Return what is answered at once."""
+    return FastAdmission(app, application(app)).answer_now(f"{path}?timeout=5s".encode("latin-1"), bytearray(body))
 
 
 @pytest.mark.parametrize("entry", all_rules(), ids=lambda entry: entry.name)
@@ -35,7 +33,7 @@ async def test_every_example_is_answered_alike(entry: Rule) -> None:
     kind = KIND_BY_NAME[entry.kinds[0]]
     for example in (entry.refused, entry.passes):
         spelt = scene(kind, example)
-        app = create_app(spelt.world)
+        app = make_admission(spelt.world)
         body = orjson.dumps(review(spelt.new, spelt.old, kind=kind, version=spelt.version))
         for path in ("/validate", "/mutate"):
             assert now(app, body, path) == (await post(app, body, path)).content
@@ -43,31 +41,31 @@ async def test_every_example_is_answered_alike(entry: Rule) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/", "/validate/", "/%76alidate", "/valid\xff"])
 def test_other_paths_are_asked_the_usual_way(path: str) -> None:
-    assert now(create_app(surroundings()), GOOD, path) is None
+    assert now(make_admission(surroundings()), GOOD, path) is None
 
 
 def test_bad_bodies_and_large_ones_are_asked_the_usual_way() -> None:
-    app = create_app(surroundings(), settings=AdmissionSettings(max_body_bytes=len(GOOD)))
+    app = make_admission(surroundings(), settings=AdmissionSettings(max_body_bytes=len(GOOD)))
     assert isinstance(now(app, GOOD), bytes)
     for body in (b"", b"{", b"\xff", GOOD + b" "):
         assert now(app, body) is None
-    assert app._slots.taken == 0
+    assert app.in_flight == 0
 
 
 def test_without_a_free_slot_nothing_is_answered_at_once() -> None:
-    app = create_app(surroundings(), settings=AdmissionSettings(max_in_flight=1))
-    assert app._slots.take_free()
+    app = make_admission(surroundings(), settings=AdmissionSettings(max_in_flight=1))
+    assert app.enter()
     assert now(app, GOOD) is None
-    app._slots.give_back()
+    app.leave()
     assert isinstance(now(app, GOOD), bytes)
 
 
 def test_what_breaks_is_a_500_with_the_uid(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = create_app(surroundings())
+    app = make_admission(surroundings())
     monkeypatch.setattr(app, "_judge", lambda *_: 1 / 0)
     response = orjson.loads(now(app, GOOD))["response"]
     assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 500)
-    assert app._slots.taken == 0
+    assert app.in_flight == 0
 
 
 class Reader:
@@ -81,22 +79,16 @@ class Reader:
         return self.found if self.found is not None and ref.kind.kind == self.found["kind"] else None
 
 
-class Given:
-    """The short way of a server that has asked already."""
+class Given(Direct):
+    """The short path of a server that has asked already."""
 
     def __init__(self, begun: object) -> None:
-        self.begun: object | None = begun
+        self.begun = begun
         self.sent: list[bytes] = []
-
-    def whole_body(self) -> bytes | None:
-        raise AssertionError("the body was read already")
 
     def answer_json(self, body: bytes) -> bool:
         self.sent.append(body)
         return True
-
-    def abort(self) -> None:
-        raise AssertionError("nothing is cut")
 
 
 @pytest.mark.parametrize("withdrawn", [False, True])
@@ -104,16 +96,16 @@ async def test_a_refusal_that_rests_on_another_object_is_finished_the_usual_way(
     world = surroundings([SCALE_ONLY])
     fresh = manifest("AIMClusterProfile", {} if withdrawn else SCALE_ONLY)
     reader = Reader(fresh)
-    app = create_app(world, reader)
+    app = make_admission(world, reader)
     begun = now(app, RESTS_ON_ANOTHER)
     assert begun is not None
     assert not isinstance(begun, bytes)
-    assert (reader.asked, app._slots.taken) == (0, 0)
+    assert (reader.asked, app.in_flight) == (0, 0)
     given = Given(begun)
     scope = {"type": "http", "method": "POST", "path": "/validate", "headers": [], "query_string": b"timeout=5s"}
-    await app({**scope, "extensions": {EXTENSION: given}}, _nothing, _nothing)
+    await FastAdmission(app, _nothing)({**scope, "extensions": {DIRECT: given}}, _nothing, _nothing)
     assert reader.asked > 0
-    assert app._slots.taken == 0
+    assert app.in_flight == 0
     (sent,) = given.sent
     assert sent == (await post(app, RESTS_ON_ANOTHER)).content
     assert orjson.loads(sent)["response"]["allowed"] is withdrawn
@@ -125,5 +117,5 @@ async def _nothing(*_: Any) -> Any:
 
 def test_artifacts_are_mutated_at_once() -> None:
     artifact = manifest("AIMArtifact", {"spec": {"type": "model", "modelId": None, "compatibleWith": None}})
-    reply = now(create_app(surroundings()), orjson.dumps(review(artifact, kind=AIM_ARTIFACT)), "/mutate")
+    reply = now(make_admission(surroundings()), orjson.dumps(review(artifact, kind=AIM_ARTIFACT)), "/mutate")
     assert b'"patchType":"JSONPatch"' in reply

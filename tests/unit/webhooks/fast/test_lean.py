@@ -18,12 +18,12 @@ from rules.worlds import SnapshotWorld
 from tests.unit.rules.strategies import json_values, services, worlds
 from tests.unit.webhooks.fuzz import bodies
 from tests.unit.webhooks.reviews import UID, review
+from webhooks.admission import Admission
 from webhooks.fast.lean import read_lean
 from webhooks.review import Malformed, Review, parse_review
-from webhooks.routes import create_app
 
 WORLD = surroundings()
-APP = create_app(WORLD)
+APP = Admission(WORLD)
 SERVICE = manifest("AIMService", {"spec": {"adapters": [{"name": "medical", "kind": "AIMArtifact"}]}})
 NOISE = {
     "metadata": {
@@ -50,7 +50,7 @@ def _answer(read: Review | Malformed, world: SnapshotWorld = WORLD) -> bytes | M
     """Return what is answered to a review: the verdict in bytes, or what is wrong with the body."""
     if isinstance(read, Malformed):
         return read
-    return APP._speak(read, APP._judge(read, world)) if read.judged else APP._not_judged("validate", read)
+    return APP._answer(read, APP._judge(read, world)) if read.judged else APP._not_judged("validate", read)
 
 
 _head = attrgetter("uid", "kind", "kind_words", "version", "operation", "subresource", "dry_run", "namespace", "name")

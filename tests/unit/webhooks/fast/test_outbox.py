@@ -8,8 +8,10 @@ from typing import cast
 
 import uvloop
 
-from app.servers import Bounds, LoopServer
-from tests.unit.app.test_app_servers import AtOnceApp, answers, certificate, exchange, open_to, post, running
+from app.protocol import Bounds
+from app.server import LoopServer
+from tests.unit.app.test_app_servers import certificate, exchange, open_to
+from tests.unit.webhooks.fast.test_short_path import AtOnceApp, answers, post, running
 from webhooks.fast.outbox import MOST_TOGETHER, Outbox
 
 

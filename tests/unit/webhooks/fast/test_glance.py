@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, Kind
 from rules.examples import manifest, merge, parse, scene, surroundings
-from rules.glance import left_to_ask
 from rules.registry import Basis, Rule, all_rules, rules_for, run
 from rules.seen import Seen, ServiceSeen
 from rules.validate import validate
 from rules.world import World
 from rules.worlds import SnapshotWorld
-
-from .strategies import json_values, services, worlds
+from tests.unit.rules.strategies import json_values, services, worlds
+from webhooks.fast.glance import left_to_ask
 
 BASES = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST, Basis.STORED]
 EDITED = [*BASES, Basis.TRANSITION]
@@ -145,6 +144,6 @@ class _Broken(SnapshotWorld):
 
 def test_a_look_that_fails_leaves_it_to_the_rules() -> None:
     new = manifest("AIMService", {"spec": {"maxReplicas": 2, "minReplicas": 3}})
-    verdict = validate(AIM_SERVICE, new, None, _Broken())
+    verdict = validate(AIM_SERVICE, new, None, _Broken(), glance=left_to_ask)
     assert [error.reason for error in verdict.errors] == ["MinReplicasAboveMax"]
     assert verdict.blocked

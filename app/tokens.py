@@ -1,4 +1,4 @@
-"""Paths for bearer tokens that may read them: the API server says who a token is, and whether they may."""
+"""Paths that only permitted bearer tokens may read: the API server authenticates a token and checks its access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from api.kinds import Kind
-from app.servers import AsgiApp, Receive, Scope, Send, answer
 from kube.client import Client
 from kube.errors import ApiError
 
@@ -18,8 +17,7 @@ SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "subjectaccessreviews
 
 REMEMBER_SECONDS = 60.0
 MAX_REMEMBERED = 64
-MAX_ASKING = 8  # questions to the API server at once: whoever invents tokens must not keep it busy
-_BEARER = b"bearer "
+MAX_ASKING = 8  # requests to the API server at once: invented tokens must not keep it busy
 
 
 class TokenGate:
@@ -31,7 +29,7 @@ class TokenGate:
         self._asking = 0
 
     async def status(self, token: str) -> int:
-        """Return the HTTP status for a request with this token: 200, 401, 403, or 503 when nobody can tell."""
+        """Return the HTTP status for a request with this token: 200, 401, 403, or 503 when the API server is silent."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None and self._clock() - known[0] < REMEMBER_SECONDS:
@@ -67,22 +65,10 @@ class TokenGate:
         return 200 if (access.get("status") or {}).get("allowed") else 403
 
 
-def guard_by_token(app: AsgiApp, gate: TokenGate) -> AsgiApp:
-    """Return an application that lets only such requests through."""
-    words = {401: "a bearer token is needed\n", 403: "this token may not read metrics\n", 503: "try again\n"}
-
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        token = header[len(_BEARER) :].strip().decode("latin-1") if header[: len(_BEARER)].lower() == _BEARER else ""
-        status = await gate.status(token) if token else 401
-        if status == 200:
-            await app(scope, receive, send)
-        else:
-            await answer(send, status, words[status])
-
-    return guarded
+def bearer_token(authorization: str) -> str:
+    """Return the token of an Authorization header, the empty string where it holds none."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _object(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,7 @@ from rules.references import Missing, Resolved
 from rules.registry import Basis, fields_spoken_of
 from rules.seen import Seen, ServiceSeen
 from rules.shared import image_too_old
-
-Fields = frozenset[str]
-ToAsk = tuple[tuple[Basis, Fields | None], ...]
-"""Bases whose rules are to be asked, with the fields that they may speak about; None: about anything."""
+from rules.validate import Fields, ToAsk
 
 _NOTHING: Fields = frozenset()
 _WHAT_IS_SERVED: Fields = frozenset({"profile", "model"})
