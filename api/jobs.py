@@ -16,6 +16,7 @@ DISK_MOUNT = "/adapter-disk"
 CACHE_MOUNT = "/model-cache"
 BASE_MOUNT = "/base-model"
 CREDENTIALS_MOUNT = "/var/run/secrets/aim-adapters"
+TERMINATION_LOG = "/dev/termination-log"  # where a kubelet looks for the message, unless the container names another
 TERMINATION_MESSAGE_LIMIT = 4096  # bytes; a kubelet cuts it there
 INT32, INT64 = 2**31 - 1, 2**63 - 1  # the most that fields of a status hold: one more, and no status could be stored
 

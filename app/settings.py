@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from api.names import is_label_value
-from app.settings_sources import DevClusterSource, EnvironSource, FileSource, Sources
+from app.settings_sources import EnvironSource, FileSource, Sources
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 
 ENV_PREFIX = "AIMA_"
@@ -461,7 +461,7 @@ def load_settings(
     names = {info.name: info for info in describe_settings()}
     path = config or (Path(environ[f"{ENV_PREFIX}CONFIG"]) if environ.get(f"{ENV_PREFIX}CONFIG") else None)
     file = FileSource(Settings, path, _spellings(names.values()))
-    sources = (EnvironSource(Settings, environ), file, DevClusterSource(Settings, environ))
+    sources = (EnvironSource(Settings, environ), file)
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     problems = list(file.problems)
     token = _SOURCES.set(sources)

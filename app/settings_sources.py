@@ -1,4 +1,4 @@
-"""Where values of settings come from, beside flags and defaults: variables, the YAML file, the development cluster.
+"""Where values of settings come from, beside flags and defaults: variables and the YAML file.
 
 Each source tells in words where a value of its own is from, so that a bad one can be named.
 """
@@ -11,9 +11,6 @@ from typing import Any
 
 import yaml
 from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource
-
-DEV_POD_IP = "AIM_DEV_POD_IP"
-"""The development cluster gives each pod a loopback address of its own, in this variable."""
 
 
 class EnvironSource(EnvSettingsSource):
@@ -63,17 +60,5 @@ class FileSource(InitSettingsSource):
         return f'file {self._path}, key "{self._keys[name]}"'
 
 
-class DevClusterSource(InitSettingsSource):
-    """The address that the development cluster chose for this pod."""
-
-    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
-        pod_ip = environ.get(DEV_POD_IP)
-        super().__init__(settings_cls, {"bind_address": pod_ip} if pod_ip else {})
-
-    def origin(self, name: str) -> str:
-        """Say where the value of a setting is from."""
-        return DEV_POD_IP
-
-
-Sources = tuple[EnvironSource | FileSource | DevClusterSource, ...]
+Sources = tuple[EnvironSource | FileSource, ...]
 """Sources below the flags; the first one that has a value wins."""

@@ -10,6 +10,8 @@ from devcluster.image_table import SERVICE_IMAGE
 
 CHART_PREFIX = "chart."
 _OWN = frozenset({"audit"})  # settings that the cluster keeps for itself
+POD_ADDRESS = {"name": "AIMA_BIND_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+"""Pods share the network of this machine, so the server must listen on the address of its pod only."""
 
 
 def render_values(settings: dict[str, str], *, service_port: int) -> dict[str, Any]:
@@ -24,12 +26,15 @@ def render_values(settings: dict[str, str], *, service_port: int) -> dict[str, A
         "image": {"repository": repository, "tag": tag},
         "service": {"port": service_port},
         "settings": {},
+        "extraEnv": [POD_ADDRESS],
     }
     for name, text in settings.items():
         if name.startswith(CHART_PREFIX):
             _put(values, name.removeprefix(CHART_PREFIX).split("."), read_value(text))
         elif name not in _OWN:
             values["settings"][camel_case(name)] = read_value(text)
+    if isinstance(given := values["extraEnv"], list) and POD_ADDRESS not in given:
+        values["extraEnv"] = [POD_ADDRESS, *given]
     return values
 
 

@@ -18,13 +18,12 @@ from typing import Annotated, Any, TypeVar, get_origin
 import typer
 from pydantic import ValidationError
 
-from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
+from api.jobs import TERMINATION_LOG, FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
 from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error, redact
 from disk.fs import Fs
 from disk.layout import UnsafeNameError
 
-TERMINATION_LOG = "/dev/termination-log"
 _SHOWN_ERRORS = 10
 
 cli = typer.Typer(
@@ -125,9 +124,7 @@ def _command(name: str, kind: type[_S], action: Callable[[_S], JobResult], help_
                 str,
                 typer.Option(
                     "--termination-log",
-                    help="where the result is written, as JSON",
-                    envvar="AIM_DEV_TERMINATION_LOG",  # set by the development cluster where nothing can be mounted
-                    show_envvar=False,
+                    help="The file that the result is written to, as JSON.",
                 ),
             ],
         )

@@ -116,7 +116,7 @@ def serve_progress(meter: Meter, port: int) -> Callable[[], None]:
         def handle_error(self, request: object, client_address: object) -> None:
             """A client that went away is not worth a traceback in the Job's log."""
 
-    address = os.environ.get("AIM_DEV_POD_IP") or os.environ.get("POD_IP") or "::"
+    address = os.environ.get("POD_IP") or "::"
     Server.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         server = Server((address, port), Handler)

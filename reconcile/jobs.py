@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from api import view
 from api.job_env import allowed_in_job, allowed_with_typed_s3
-from api.jobs import CREDENTIALS_MOUNT, JobResult, S3Options, parse_termination_message
+from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
 from api.reasons import Reason
@@ -304,7 +304,7 @@ def _container(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "name": CONTAINER,
         "image": plan.image or settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": ["disk", plan.command, *map(literally, plan.args)],
+        "args": ["disk", plan.command, f"--termination-log={TERMINATION_LOG}", *map(literally, plan.args)],
         "env": [*plan.credentials.env, pod_ip],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {

@@ -154,7 +154,6 @@ def _without_namespaces(launch: Launch) -> dict[str, Any]:
     _plant(tree, launch.mounts)
     env = {name: rewrite(value, launch.mounts, tree) for name, value in launch.env.items()}
     env["AIM_DEV_ROOT"] = tree
-    env["AIM_DEV_TERMINATION_LOG"] = tree + launch.message_path
     account = next((m.source for m in launch.mounts if m.target.rstrip("/") == SERVICE_ACCOUNT), None)
     if account and "KUBECONFIG" not in env:  # programs look for the token at its one place, which is not there
         env["KUBECONFIG"] = _account_kubeconfig(launch.scratch, account, env)

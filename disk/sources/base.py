@@ -86,6 +86,16 @@ def gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
+def skipped(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """Yield the same bytes without the first `count` ones, which a server sends that ignores a range."""
+    for piece in pieces:
+        if count >= len(piece):
+            count -= len(piece)
+            continue
+        yield piece[count:]
+        count = 0
+
+
 def read_answer(pieces: Iterable[bytes], where: str) -> bytes:
     """Read an answer that is no file, and only so much and so long of it. Raises: DiskFailure; what `pieces` raise."""
     end = time.monotonic() + LONGEST_ANSWER_SECONDS

@@ -17,8 +17,9 @@ from api.reasons import Reason
 from api.source_uri import HubSource
 from disk.checksums import Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
-from disk.sources.base import MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, gather, read_answer
+from disk.sources.base import MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, gather, read_answer, skipped
 from disk.sources.guard import check_host
+from disk.sources.internals import keep_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -100,7 +101,7 @@ class HubReader:
     def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
         """Stream a file of the pinned commit from `offset`. Raises: DiskFailure."""
         from huggingface_hub import get_session, hf_hub_url  # noqa: PLC0415 - lazy, as above
-        from huggingface_hub.utils._headers import build_hf_headers  # noqa: PLC0415
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # noqa: PLC0415 - documented there
 
         url = hf_hub_url(self._source.repo, file.address, revision=self._commit, endpoint=self._endpoint)
         headers = build_hf_headers(token=self._token or False, library_name="aim-adapters")
@@ -115,12 +116,7 @@ class HubReader:
     def _pieces(self, response: httpx2.Response, skip: int) -> Iterator[bytes]:
         """Yield the body, without its first `skip` bytes when the server ignored the range."""
         with self._translated():
-            for piece in gather(response.iter_raw()):
-                if skip >= len(piece):
-                    skip -= len(piece)
-                    continue
-                yield piece[skip:]
-                skip = 0
+            yield from skipped(gather(response.iter_raw()), skip)
 
     def _check_answer(self, response: httpx2.Response, file: RemoteFile, offset: int) -> None:
         from huggingface_hub import hf_raise_for_status  # noqa: PLC0415 - lazy, as above
@@ -223,7 +219,7 @@ def _prepare_library() -> None:
 
     def read_bounded(response: httpx2.Response) -> None:
         if (where := _reading.get()) is not None:  # the library would read it to its end, wherever that is
-            response._content = read_answer(response.iter_bytes(), where)  # its only memory of having been read
+            keep_body(response, read_answer(response.iter_bytes(), where))
 
     def client() -> httpx2.Client:
         return httpx2.Client(

@@ -29,8 +29,10 @@ from disk.sources.base import (
     SourceOptions,
     gather,
     read_answer,
+    skipped,
 )
 from disk.sources.guard import check_host
+from disk.sources.internals import count_as_redirected, keep_body, replace_session, take_as_stream
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -88,8 +90,7 @@ class S3Reader:
         self._where = f"bucket {source.bucket} at {host}" if url else f"bucket {source.bucket}"
         with self._translated():
             self._client = _client(options, self._endpoint)
-            endpoint: Any = self._client._endpoint  # type: ignore[attr-defined]
-            endpoint.http_session = _BoundedSession(endpoint.http_session, self._where)
+            replace_session(self._client, lambda session: _BoundedSession(session, self._where))
 
     def list_files(self) -> Listing:
         """Return all objects below the prefix but folder markers. Raises: DiskFailure."""
@@ -233,12 +234,7 @@ class S3Reader:
 
     def _pieces(self, body: Any, skip: int) -> Iterator[bytes]:
         with self._translated():
-            for piece in gather(iter(lambda: body.read(READ_BYTES), b"")):
-                if skip >= len(piece):
-                    skip -= len(piece)
-                    continue
-                yield piece[skip:]
-                skip = 0
+            yield from skipped(gather(iter(lambda: body.read(READ_BYTES), b"")), skip)
 
     def _check_pin(self, answer: Any, file: RemoteFile) -> None:
         etag = str(answer.get("ETag", "")).strip('"')
@@ -316,7 +312,7 @@ class _BoundedSession:
 
     def send(self, request: Any) -> Any:
         """Send a request; the answer has been read unless it is a file. Raises: DiskFailure, botocore's errors."""
-        is_file, request.stream_output = request.stream_output, True
+        is_file = take_as_stream(request)
         response = self._session.send(request)
         if not is_file or response.status_code >= 300:
             try:
@@ -324,7 +320,7 @@ class _BoundedSession:
             except BaseException:
                 response.raw.close()  # nobody else does
                 raise
-            response._content = body  # its only memory of having been read
+            keep_body(response, body)
         return response
 
     def close(self) -> None:
@@ -426,7 +422,7 @@ def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
         "s3", region, endpoint_url=endpoint, config=config, verify=verify, **_static_credentials(options)
     )
     client.meta.events.register("before-sign.s3.GetObject", _ask_for_checksum)
-    client.meta.events.register("before-call.s3.HeadBucket", _follow_once)
+    client.meta.events.register("before-call.s3.HeadBucket", count_as_redirected)
     return cast("S3Client", client)
 
 
@@ -441,11 +437,6 @@ def _loader() -> Any:
 def _ask_for_checksum(request: Any, **_: Any) -> None:
     """Have GetObject tell the object's checksum, without botocore computing it a second time beside us."""
     request.headers["x-amz-checksum-mode"] = "ENABLED"
-
-
-def _follow_once(params: Any, **_: Any) -> None:
-    """Keep botocore from looking up a bucket's region, being redirected, looking it up again, and so on."""
-    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _static_credentials(options: SourceOptions) -> dict[str, str]:

@@ -38,10 +38,9 @@ def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
     assert load_settings(environ={"AIMA_CONFIG": str(tmp_path / "s.yaml")})[0].workers == 3
 
 
-def test_the_development_cluster_chooses_the_address() -> None:
-    assert load_settings(environ={"AIM_DEV_POD_IP": "127.65.0.9"})[0].bind_address == "127.65.0.9"
-    both = {"AIM_DEV_POD_IP": "127.65.0.9", "AIMA_BIND_ADDRESS": "127.0.0.1"}
-    assert load_settings(environ=both)[0].bind_address == "127.0.0.1"
+def test_only_its_own_setting_chooses_the_address() -> None:
+    assert load_settings(environ={"AIMA_BIND_ADDRESS": "127.65.0.9"})[0].bind_address == "127.65.0.9"
+    assert load_settings(environ={"POD_IP": "127.65.0.9"})[0].bind_address == "::", "a port-forward needs localhost"
     assert load_settings(environ={})[0].bind_address == "::"
 
 

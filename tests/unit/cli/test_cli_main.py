@@ -36,3 +36,33 @@ def test_the_first_lines_load_nothing_that_takes_long() -> None:
     code = f"import sys, cli.main; print({listed})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['cli.main']"
+
+
+_WITHOUT_DEVELOPMENT_CLUSTER = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "devcluster":
+            raise ModuleNotFoundError("No module named 'devcluster'", name="devcluster")
+sys.meta_path.insert(0, Missing())
+sys.argv[:] = ["aim-adapters", *sys.argv[1:]]
+from cli.main import main
+main()
+"""
+
+
+def test_dev_explains_that_it_needs_a_checkout() -> None:
+    for words in (["dev"], ["dev", "up"], ["dev", "--help"]):
+        argv = [sys.executable, "-c", _WITHOUT_DEVELOPMENT_CLUSTER, *words]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert done.stderr.startswith('error: "dev" runs only in a checkout'), done.stderr
+        assert done.stderr.count("\n") == 1, "one line, no traceback"
+        assert "make setup" in done.stderr
+
+
+def test_the_other_commands_do_not_need_the_development_cluster() -> None:
+    argv = [sys.executable, "-c", _WITHOUT_DEVELOPMENT_CLUSTER]
+    done = subprocess.run([*argv, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "lint" in done.stdout

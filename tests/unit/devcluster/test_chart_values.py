@@ -1,10 +1,11 @@
 """What `dev up --set` becomes."""
 
+import json
 from typing import Any
 
 import pytest
 
-from devcluster.chart_values import is_on, read_value, render_values
+from devcluster.chart_values import POD_ADDRESS, is_on, read_value, render_values
 
 
 def test_settings_reach_the_service_in_the_charts_spelling() -> None:
@@ -21,6 +22,13 @@ def test_chart_values_are_set_by_path() -> None:
     assert values["replicas"] == 1
     assert values["webhooks"] == {"failurePolicy": "Ignore"}
     assert values["service"] == {"port": 8443}
+
+
+def test_the_server_listens_on_the_address_of_its_pod() -> None:
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy.example.org:3128"}
+    assert render_values({}, service_port=8443)["extraEnv"] == [POD_ADDRESS]
+    given = render_values({"chart.extraEnv": json.dumps([proxy])}, service_port=8443)
+    assert given["extraEnv"] == [POD_ADDRESS, proxy]
 
 
 def test_contradicting_paths() -> None:

@@ -321,7 +321,6 @@ def _get(url: str) -> Any:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", None])
 def test_progress_is_served_and_nothing_else(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POD_IP", raising=False)
-    monkeypatch.delenv("AIM_DEV_POD_IP", raising=False)
     if address is not None:
         monkeypatch.setenv("POD_IP", address)
     with socket.socket() as probe:

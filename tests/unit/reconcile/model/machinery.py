@@ -301,6 +301,8 @@ def _parse(args: list[str]) -> JobSpec:
     for argument in args[2:]:
         name, _, value = argument.removeprefix("--").partition("=")
         name = name.replace("-", "_")
+        if name == "termination_log":
+            continue
         if name in ("declared", "live", "include", "exclude"):
             values.setdefault(name, []).append(value)
         else:
