@@ -1,10 +1,10 @@
-"""Where the program starts: it loads the command line late, so that Ctrl-C during the loading shows no traceback."""
+"""The start of the program: it imports the command line late, so that Ctrl-C during the import shows no traceback."""
 
 from __future__ import annotations
 
 import sys
 
-_INTERRUPTED = 130  # what shells give to a program that Ctrl-C ended
+_INTERRUPTED = 130  # exit code of a program that Ctrl-C ended, as shells report it
 _WRONG_USAGE = 2
 _CHECKOUT_ONLY = (
     'error: "dev" runs only in a checkout: the wheel and the image do not contain the development cluster'
@@ -15,7 +15,7 @@ _CHECKOUT_ONLY = (
 def main() -> None:
     """Run the command line."""
     try:
-        from cli.program import run  # noqa: PLC0415 - see above
+        from cli.program import run
 
         run()
     except KeyboardInterrupt:

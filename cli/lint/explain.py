@@ -42,10 +42,10 @@ def suggest(reason: str) -> str:
 
 def all_reasons() -> list[str]:
     """Return every documented reason, sorted."""
-    from cli.plugin.reasons import CONDITIONS, EVENTS  # noqa: PLC0415 - only for questions about reasons
-    from disk.reasons import REASONS as DISK_REASONS  # noqa: PLC0415
-    from rules.registry import all_rules  # noqa: PLC0415
-    from rules.validate import PAGES  # noqa: PLC0415 - registers the rules
+    from cli.plugin.reasons import CONDITIONS, EVENTS
+    from disk.reasons import REASONS as DISK_REASONS
+    from rules.registry import all_rules
+    from rules.validate import PAGES
 
     assert PAGES
     of_rules = {reason for rule in all_rules() for reason in rule.reasons}
@@ -58,8 +58,8 @@ def _of_lint(reason: str) -> Iterator[Entry]:
 
 
 def _of_rules(reason: str) -> Iterator[Entry]:
-    from rules.registry import all_rules  # noqa: PLC0415 - as above
-    from rules.validate import PAGES  # noqa: PLC0415
+    from rules.registry import all_rules
+    from rules.validate import PAGES
 
     assert PAGES
     for rule in all_rules():
@@ -72,8 +72,8 @@ def _of_rules(reason: str) -> Iterator[Entry]:
 
 def _rule_fix(reason: str) -> str:
     """The fix that the rule's own example is answered with."""
-    from rules.examples import judge_example  # noqa: PLC0415
-    from rules.registry import all_rules  # noqa: PLC0415 - as above
+    from rules.examples import judge_example
+    from rules.registry import all_rules
 
     for rule in all_rules():
         if reason in rule.reasons:
@@ -84,7 +84,7 @@ def _rule_fix(reason: str) -> str:
 
 
 def _of_disk(reason: str) -> Iterator[Entry]:
-    from disk.reasons import REASONS as DISK_REASONS  # noqa: PLC0415 - as above
+    from disk.reasons import REASONS as DISK_REASONS
 
     if (found := DISK_REASONS.get(reason)) is not None:
         again = "; it is tried again by itself" if found.retriable and "by itself" not in found.advice else ""
@@ -93,14 +93,14 @@ def _of_disk(reason: str) -> Iterator[Entry]:
 
 
 def _of_conditions(reason: str) -> Iterator[Entry]:
-    from cli.plugin.reasons import CONDITIONS  # noqa: PLC0415 - as above
+    from cli.plugin.reasons import CONDITIONS
 
     if (found := CONDITIONS.get(reason)) is not None:
         yield Entry(reason, f"status: {found.where}", found.means, found.fix)
 
 
 def _of_events(reason: str) -> Iterator[Entry]:
-    from cli.plugin.reasons import EVENTS  # noqa: PLC0415 - as above
+    from cli.plugin.reasons import EVENTS
 
     if (found := EVENTS.get(reason)) is not None:
         yield Entry(reason, f"event on the {found.where}", found.means, found.fix)

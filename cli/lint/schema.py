@@ -47,7 +47,7 @@ _LABEL_WORDS = "at most 63 letters, digits, '-', '_' and '.', a letter or digit 
 @cache
 def schema_of(kind: Kind) -> Schema:
     """Return the schema of a kind."""
-    from api.schema import object_schema  # noqa: PLC0415 - the models load only when an object of ours is there
+    from api.schema import object_schema
 
     schema: Schema = object_schema(kind)
     return schema

@@ -1,4 +1,4 @@
-"""How a command reaches the cluster, and how its failures are told: one clear line, a documented exit code."""
+"""How a command reaches the cluster, and how it reports failures: one clear line, a documented exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,39 +18,45 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OK = 0
-FOUND = 1  # something is wrong with what was asked about, or was refused
-FAILED = 2  # wrong usage, nothing there, or the cluster did not answer
-
-NAMESPACE_HELP = "Namespace; else the one of the kubeconfig's context."
-KUBECONFIG_HELP = "Kubeconfig; else $KUBECONFIG, else ~/.kube/config."
-CONTEXT_HELP = "Context of the kubeconfig; else its current one."
+FOUND = 1  # a problem was found, or the change was refused
+FAILED = 2  # wrong usage, not found, or the cluster did not answer
 
 
 class ProblemError(Exception):
-    """Something to tell in one line, with an exit code."""
+    """A problem to report in one line, with an exit code."""
 
     def __init__(self, text: str, code: int = FAILED) -> None:
         super().__init__(text)
         self.code = code
 
 
+def _option(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel="Cluster")
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the cluster is, and the namespace that is meant."""
+    """The cluster and the namespace of a command: a group of options."""
 
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
+    namespace: Annotated[
+        str | None, _option("-n", "--namespace", help="Namespace; default: that of the kubeconfig's context.")
+    ] = None
+    kubeconfig: Annotated[
+        str | None, _option("--kubeconfig", help="Kubeconfig; default: $KUBECONFIG, then ~/.kube/config.")
+    ] = None
+    context: Annotated[
+        str | None, _option("--context", help="Context of the kubeconfig; default: the current one.")
+    ] = None
 
     @property
     def place(self) -> str:
-        """The namespace: as given, else the context's, else `default`."""
+        """The namespace: the given one, else the context's, else `default`."""
         return self.namespace or context_namespace(self.kubeconfig, self.context) or "default"
 
 
 def context_namespace(kubeconfig: str | None, context: str | None) -> str | None:
-    """Return the namespace that a kubeconfig's context names, or None. Unreadable files count as saying nothing."""
-    import yaml  # noqa: PLC0415 - only commands that ask a cluster
+    """Return the namespace that a kubeconfig's context names, or None. Unreadable files are skipped."""
+    import yaml
 
     for path in (kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep):
         try:
@@ -69,10 +75,10 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str | None
 
 
 def run(access: Access, action: Callable[[Client], Awaitable[T]]) -> T:
-    """Run something with a client of the cluster. Raises: typer.Exit after telling what went wrong."""
+    """Run an action with a client of the cluster. Raises: typer.Exit after a failure was printed."""
 
     async def go() -> T:
-        from kube.client import Client  # noqa: PLC0415 - only commands that ask a cluster
+        from kube.client import Client
 
         async with await Client.connect(access.kubeconfig, access.context) as client:
             heard: list[str] = []
@@ -83,7 +89,7 @@ def run(access: Access, action: Callable[[Client], Awaitable[T]]) -> T:
                 for text in dict.fromkeys(warning_text(header) for header in heard):
                     print_warning(text)
 
-    return told(go())
+    return run_and_report(go())
 
 
 _HEADER = re.compile(r'^\d{3} \S+ "((?:[^"\\]|\\.)*)"')
@@ -95,43 +101,59 @@ def warning_text(header: str) -> str:
     return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
 
 
-def told(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine; tell failures in one line. Raises: typer.Exit."""
+def run_and_report(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; a failure is printed as one line. Raises: typer.Exit."""
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except Exception as error:
-        line, code = tell(error)
-        print_error(line)
-        raise typer.Exit(code) from None
+        raise typer.Exit(report(error)) from None
 
 
-def tell(error: BaseException) -> tuple[str, int]:
-    """Return the line and exit code for an error; one that we did not expect is told too, never as a traceback."""
-    from kube.auth import NoCredentials  # noqa: PLC0415 - as above
-    from kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable  # noqa: PLC0415
+def report(error: BaseException) -> int:
+    """Print an error in one line; return the exit code."""
+    line, code = describe(error)
+    _print(line)
+    return code
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """Return the line and the exit code for an error; an unexpected one gets a line too, never a traceback."""
+    from kube.auth import NoCredentials
+    from kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
 
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, ProblemError):
-        return str(error), error.code
+        return f"error: {error}", error.code
     if isinstance(error, NoCredentials):
-        return str(error), FAILED
+        return f"error: {error}", FAILED
     if isinstance(error, Unreachable):
-        return (
-            f"the cluster does not answer: {one_line(error.message)} (check --kubeconfig, --context, the network)",
-            FAILED,
-        )
+        said = one_line(error.message)
+        return f"error: the cluster does not answer: {said} (check --kubeconfig, --context, the network)", FAILED
     if isinstance(error, Unauthorized):
-        return "the cluster does not accept the credentials (401); log in again", FAILED
+        return "error: the cluster rejects the credentials (401); log in again", FAILED
     if isinstance(error, Forbidden):
-        return f"not allowed (403): {one_line(error.message)}", FAILED
+        return f"error: not allowed (403): {one_line(error.message)}", FAILED
     if isinstance(error, NotFound):
-        return f"not found: {one_line(error.message)}", FAILED
+        return f"error: not found: {one_line(error.message)}", FAILED
     if isinstance(error, ApiError):
-        return f"the cluster refused: {one_line(error.message or error.reason)}", FOUND
-    return f"{type(error).__name__}: {one_line(str(error))} (a fault of this program: please report it)", FAILED
+        return _refusal(error), FOUND
+    said = one_line(str(error))
+    return f"error: {type(error).__name__}: {said} (a bug in aim-adapters: please report it)", FAILED
+
+
+_WEBHOOK = re.compile(r'^admission webhook "[^"]+" denied the request: ')
+_INVALID = re.compile(r'^(\w+)(?:\.[\w.-]+)? ("[^"]*" is invalid: )')
+
+
+def _refusal(error: Any) -> str:
+    """Return a refusal of the API server as kubectl prints it."""
+    text = _WEBHOOK.sub("", one_line(error.message))
+    if _INVALID.match(text):
+        return _INVALID.sub(r"The \1 \2", text)
+    return f"Error from server ({error.reason or error.status}): {text}"
 
 
 def one_line(text: str) -> str:
@@ -140,19 +162,20 @@ def one_line(text: str) -> str:
 
 
 def print_warning(text: str) -> None:
-    """Print what the API server warned of, as kubectl does."""
+    """Print a warning of the API server as kubectl does."""
     if text:
-        try:
-            sys.stderr.write(f"Warning: {one_line(text)}\n")
-            sys.stderr.flush()
-        except OSError:
-            pass
+        _print(f"Warning: {one_line(text)}")
 
 
-def print_error(line: str) -> None:
-    """Print one line to standard error; a reader that went away is no reason to fail."""
+def print_error(text: str) -> None:
+    """Print an error to standard error."""
+    _print(f"error: {text}")
+
+
+def _print(line: str) -> None:
+    """Print one line to standard error; a closed pipe is not a failure."""
     try:
-        sys.stderr.write(f"error: {line}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     except OSError:
         pass

@@ -1,7 +1,7 @@
-"""Changes that people ask for by name: which patch, on which object. Pure.
+"""The changes behind `add`, `remove`, `retry` and `rank`: which patch, on which object. Pure.
 
-Lists are patched whole, with the resource version that they were read at: an edit of someone else in between is a
-conflict, and the change is worked out again.
+A list is patched as a whole, with the resource version that it was read at. If another writer changes the object in
+between, the API server answers with a conflict, and the caller computes the patch again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rules.worlds import OverlayWorld
 
 
 class EditError(ValueError):
-    """What was asked for makes no sense for this object; the text says why and what to do instead."""
+    """The change is not possible for this object; the text says why and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A merge patch of one object. `says` is told once it is done; an empty patch: nothing is to be done."""
+    """A merge patch of one object. `says` is printed once it is applied; an empty patch: nothing to do."""
 
     kind: Kind
     namespace: str
@@ -38,7 +38,7 @@ class Edit:
 
 
 def _of_service(service: Json, spec: Mapping[str, Any], says: str) -> Edit:
-    """A service of the template pipeline with adapters is written as v1alpha1: v1alpha2 wants a profile for them."""
+    """A service of the template pipeline with adapters is written as v1alpha1: v1alpha2 requires a profile."""
     kind = AIM_SERVICE if view.uses_profile_pipeline(service) else AIM_SERVICE_V1ALPHA1
     version = view.text(service, "metadata", "resourceVersion")
     patch = {"metadata": {"resourceVersion": version}, "spec": spec}
@@ -46,67 +46,70 @@ def _of_service(service: Json, spec: Mapping[str, Any], says: str) -> Edit:
 
 
 def add_adapters(service: Json, adapters: Sequence[str]) -> Edit:
-    """Return the edit that declares adapters; those that are declared already stay. Raises: EditError."""
-    _demand_dynamic(service, "added to")
+    """Return the edit that declares adapters; already declared ones stay. Raises: EditError."""
+    _demand_dynamic(service)
     declared = [dict(entry) for entry in view.items(service, "spec", "adapters") if isinstance(entry, Mapping)]
     names = {ref.name for ref in view.adapter_refs(service)}
     fresh = [name for name in dict.fromkeys(adapters) if name not in names]
     if not fresh:
-        return Edit(
-            AIM_SERVICE,
-            view.namespace_of(service),
-            view.name_of(service),
-            {},
-            f"already declared: {', '.join(adapters)}",
-        )
+        return _nothing_to_do(AIM_SERVICE, service, f"already declared: {', '.join(adapters)}")
     entries = [*declared, *({"kind": AIM_ARTIFACT.kind, "name": name} for name in fresh)]
     return _of_service(service, {"adapters": entries}, f"declared: {', '.join(fresh)}")
 
 
-def remove_adapters(service: Json, adapters: Sequence[str]) -> Edit:
-    """Return the edit that takes adapters away; those that are not declared are passed over. Raises: EditError."""
-    _demand_dynamic(service, "removed from")
+def _nothing_to_do(kind: Kind, obj: Json, says: str) -> Edit:
+    return Edit(kind, view.namespace_of(obj), view.name_of(obj), {}, says)
+
+
+def remove_adapters(service: Json, adapters: Sequence[str], *, ignore_not_found: bool = False) -> Edit:
+    """Return the edit that removes adapters.
+
+    Raises: EditError for an adapter that is not declared, unless `ignore_not_found`.
+    """
+    _demand_dynamic(service)
     gone = set(adapters)
     kept = [entry for entry in view.items(service, "spec", "adapters") if view.dig(entry, "name") not in gone]
-    removed = [ref.name for ref in view.adapter_refs(service) if ref.name in gone]
-    if not removed:
-        return Edit(
-            AIM_SERVICE, view.namespace_of(service), view.name_of(service), {}, f"not declared: {', '.join(adapters)}"
+    declared = [ref.name for ref in view.adapter_refs(service)]
+    removed = [name for name in declared if name in gone]
+    unknown = [name for name in dict.fromkeys(adapters) if name not in declared]
+    if unknown and not ignore_not_found:
+        names = ", ".join(f'"{name}"' for name in unknown)
+        raise EditError(
+            f'"{view.name_of(service)}" does not declare {names} (declared: {", ".join(declared) or "none"}); '
+            "nothing was removed"
         )
+    if not removed:
+        return _nothing_to_do(AIM_SERVICE, service, f"not declared: {', '.join(adapters)}")
     return _of_service(service, {"adapters": kept}, f"removed: {', '.join(removed)}")
 
 
-def _demand_dynamic(service: Json, doing: str) -> None:
+def _demand_dynamic(service: Json) -> None:
     if view.adapter_mode(service) == "static":
         raise EditError(
-            f'"{view.name_of(service)}" is static: its list is fixed at creation, nothing can be {doing} it '
-            "(delete it and create it with the new list, or with adapterMode: dynamic)"
+            f'"{view.name_of(service)}" is static: its list of adapters is fixed at creation '
+            "(delete the service and create it with the new list, or with adapterMode: dynamic)"
         )
 
 
 def set_ceiling(service: Json, rank: int) -> Edit:
     """Return the edit that sets the service's own rank ceiling. Raises: EditError."""
     if view.adapter_mode(service) == "static":
-        raise EditError(f'"{view.name_of(service)}" is static: its ceiling follows from the largest declared rank')
+        raise EditError(f'"{view.name_of(service)}" is static: its ceiling is derived from the largest declared rank')
     if rank not in RANK_CEILINGS:
-        raise EditError(f"{rank} is no supported ceiling: {', '.join(str(one) for one in RANK_CEILINGS)}")
+        raise EditError(f"{rank} is not a supported ceiling; supported: {', '.join(str(one) for one in RANK_CEILINGS)}")
     if view.dig(service, "spec", "adapterRuntime", "maxRank") == rank:
-        return Edit(
-            AIM_SERVICE, view.namespace_of(service), view.name_of(service), {}, f"the ceiling is {rank} already"
-        )
+        return _nothing_to_do(AIM_SERVICE, service, f"the ceiling is already {rank}")
     return _of_service(service, {"adapterRuntime": {"maxRank": rank}}, f"rank ceiling: {rank}")
 
 
 def set_rank(artifact: Json, rank: int) -> Edit:
     """Return the edit that declares an adapter's rank. Raises: EditError."""
     if view.text(artifact, "spec", "type") != "adapter":
-        raise EditError(f'AIMArtifact "{view.name_of(artifact)}" is no adapter')
+        raise EditError(f'AIMArtifact "{view.name_of(artifact)}" is not an adapter')
     if rank < 1:
-        raise EditError("a rank is at least 1")
+        raise EditError("a rank must be at least 1")
     if view.dig(artifact, "spec", "rank") == rank:
-        return Edit(
-            AIM_ARTIFACT, view.namespace_of(artifact), view.name_of(artifact), {}, f"its rank is {rank} already"
-        )
+        return _nothing_to_do(AIM_ARTIFACT, artifact, f"the rank of {view.name_of(artifact)} is already {rank}")
     version = view.text(artifact, "metadata", "resourceVersion")
     patch = {"metadata": {"resourceVersion": version}, "spec": {"rank": rank}}
     return Edit(
@@ -118,11 +121,31 @@ def set_rank(artifact: Json, rank: int) -> Edit:
     )
 
 
-def ask_again(kind: Kind, namespace: str, name: str, *, restage: bool, word: str) -> Edit:
-    """Return the edit that asks for another staging; any new `word` counts once."""
+def retry_staging(service: Json, adapter: str | None, *, restage: bool, word: str) -> Edit:
+    """Return the edit that requests another staging: of one adapter, else of the service's failed ones.
+
+    Each new `word` counts once.
+    """
+    kind, name = (AIM_ARTIFACT, adapter) if adapter is not None else (AIM_SERVICE, view.name_of(service))
+    if adapter is None and not restage and not _has_failed(service):
+        return _nothing_to_do(kind, service, f"nothing to retry: no adapter of {name} has failed")
     key = ANNOTATION_RESTAGE if restage else ANNOTATION_RETRY_STAGING
-    says = "it is fetched again" if restage else "it is tried again"
-    return Edit(kind, namespace, name, {"metadata": {"annotations": {key: word}}}, f"{kind.kind} {name}: {says}")
+    says = f"{kind.kind} {name}: {'download' if restage else 'retry'} requested"
+    return Edit(kind, view.namespace_of(service), name, {"metadata": {"annotations": {key: word}}}, says)
+
+
+def _has_failed(service: Json) -> bool:
+    return any(view.text(entry, "state") == "Failed" for entry in view.items(service, "status", "adapters"))
+
+
+def restarts(service: Json, rank: int) -> str:
+    """Return what a new ceiling does to running pods, empty when none restarts."""
+    pods = view.integer(service, "status", "runtime", "currentReplicas") or 0
+    now = view.integer(service, "status", "adapterMaxRank")
+    if not pods or now == rank:
+        return ""
+    many = "1 pod restarts" if pods == 1 else f"{pods} pods restart"
+    return f"the ceiling changes from {now} to {rank}: {many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +159,17 @@ class NewAdapter:
 
 
 def artifact_of(name: str, namespace: str, new: NewAdapter, base_model_id: str | None) -> dict[str, Any]:
-    """Return the AIMArtifact of a new adapter. Raises: EditError when what it needs is neither said nor known."""
+    """Return the AIMArtifact of a new adapter. Raises: EditError when a field is neither given nor known."""
     try:
         parse_source_uri(new.source)
     except SourceUriError as error:
-        raise EditError(f'"{new.source}" is no source: {error}') from None
+        raise EditError(f'"{new.source}" is not a valid source: {error}') from None
     identity = new.model_id or source_model_id(new.source)
     if identity is None:
-        raise EditError("say --model-id ORG/NAME: the source does not tell it")
+        raise EditError("pass --model-id ORG/NAME: it does not follow from the source")
     fits = list(new.compatible_with) or ([base_model_id] if base_model_id else [])
     if not fits:
-        raise EditError("say --compatible-with ORG/BASE: the service's base is not known yet")
+        raise EditError("pass --compatible-with ORG/BASE: the base model of the service is not known yet")
     spec: dict[str, Any] = {"type": "adapter", "sourceUri": new.source, "modelId": identity, "compatibleWith": fits}
     if new.rank is not None:
         spec["rank"] = new.rank
@@ -155,19 +178,19 @@ def artifact_of(name: str, namespace: str, new: NewAdapter, base_model_id: str |
 
 
 def demand_fit(service: Json, artifact: Json, world: World) -> None:
-    """Ask the rules about the service with a new adapter beside its others, before anything is made.
+    """Check the service with the new adapter against the rules, before anything is created.
 
-    Raises: EditError with the first thing that would be refused.
+    Raises: EditError with the first error.
     """
     added = add_adapters(service, [view.name_of(artifact)]).patch.get("spec", {})
     there = {address(AIM_ARTIFACT, view.namespace_of(artifact), view.name_of(artifact)): artifact}
     edited = {**service, "spec": {**view.spec_of(service), **added}}
     for error in validate(AIM_SERVICE, edited, service, OverlayWorld(world, there)).errors:
-        raise EditError(f"nothing was made, for the service would be refused: {error.path}: {error.message}")
+        raise EditError(f"nothing was created: the service would be refused: {error.path}: {error.message}")
 
 
 def demand_same(artifact: Json, new: NewAdapter) -> None:
-    """Check that an artifact that is there already is the one that was meant. Raises: EditError."""
+    """Check that an existing artifact is the one that was meant. Raises: EditError."""
     name, source = view.name_of(artifact), view.text(artifact, "spec", "sourceUri")
     if source != new.source:
         raise EditError(f'AIMArtifact "{name}" exists with another source: {source}')
@@ -180,7 +203,7 @@ def demand_same(artifact: Json, new: NewAdapter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How far what is waited for has come. `failed`: it will not come by itself."""
+    """How far a wait has come. `failed`: it does not succeed without a change."""
 
     done: bool
     says: str
@@ -188,7 +211,7 @@ class Waited:
 
 
 def wait_for_adapters(service: Json, adapters: Sequence[str]) -> Waited:
-    """Whether all adapters are served (or, without a running server, on the disk)."""
+    """Return whether all adapters are served (or, without a running server, on the disk)."""
     entries = {view.dig(entry, "name"): entry for entry in view.items(service, "status", "adapters")}
     serving = bool(view.dig(service, "status", "runtime", "currentReplicas"))
     words, done, failed = [], True, False
@@ -206,9 +229,9 @@ def wait_for_adapters(service: Json, adapters: Sequence[str]) -> Waited:
 
 
 def wait_for_retry(service: Json, adapters: Sequence[str], before: Json, *, restage: bool) -> Waited:
-    """As `wait_for_adapters`, but what an adapter says of itself counts only when it was really tried again.
+    """As `wait_for_adapters`, but the state of an adapter counts only after the retry.
 
-    `before`: the service as it was when the retry was asked for. What is staged is tried again by `restage` only.
+    `before`: the service when the retry was requested. Only `restage` stages a staged adapter again.
     """
     old = {view.dig(entry, "name"): entry for entry in view.items(before, "status", "adapters")}
     now = {view.dig(entry, "name"): entry for entry in view.items(service, "status", "adapters")}
@@ -222,21 +245,21 @@ def wait_for_retry(service: Json, adapters: Sequence[str], before: Json, *, rest
     ]
     if not stale:
         return plain
-    return Waited(False, f"{plain.says} (not tried again yet: {', '.join(stale)})")
+    return Waited(False, f"{plain.says} (not retried yet: {', '.join(stale)})")
 
 
 _OF_JOBS = frozenset({Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED})
 
 
 def wait_for_removal(service: Json, adapters: Sequence[str]) -> Waited:
-    """Whether the adapters are out of the status: no server lists them any more."""
+    """Return whether the adapters are out of the status: no server lists them any more."""
     left = {view.dig(entry, "name"): view.text(entry, "state") for entry in view.items(service, "status", "adapters")}
     words = [f"{name} {left[name]}" for name in adapters if name in left]
-    return Waited(not words, "; ".join(words) or "gone")
+    return Waited(not words, "; ".join(words) or "removed")
 
 
 def wait_for_ceiling(service: Json, rank: int) -> Waited:
-    """Whether the ceiling holds and the pods run with it."""
+    """Return whether the ceiling is set and the pods run with it."""
     now = view.dig(service, "status", "adapterMaxRank")
     handled = (view.dig(service, "status", "observedGeneration") or 0) >= (
         view.dig(service, "metadata", "generation") or 0

@@ -73,7 +73,7 @@ def _ticker(what: str) -> Iterator[Callable[[str], None]]:
 
         yield note
         return
-    from rich.console import Console  # noqa: PLC0415 - only where it is seen
+    from rich.console import Console
 
     with Console(stderr=True).status(f"waiting for {what}") as shown:
         yield lambda words: shown.update(f"waiting for {what} since {int(time.monotonic() - began)} s: {words}")
@@ -177,9 +177,9 @@ async def _draw(following: Following, watching: asyncio.Task[None]) -> None:
             sys.stdout.flush()
             await asyncio.sleep(_REDRAW)
     else:
-        from rich.console import Console  # noqa: PLC0415 - only where it is seen
-        from rich.live import Live  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
 
         console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")))
         with Live(console=console, screen=True, auto_refresh=False) as live:

@@ -1,7 +1,7 @@
-"""What commands print: lines of styled words, tables in columns, JSON and YAML. Pure but for `show`.
+"""The output of commands: lines of styled text, tables in columns, JSON and YAML. Pure, except `show`.
 
-A line is a list of (text, style) pieces; styles are rich's words (`green`, `bold red`), empty for none. They show on a
-terminal only, and never where NO_COLOR is set.
+A line is a list of (text, style) pieces. Styles are rich's words (`green`, `bold red`), empty for none. They take
+effect on a terminal only, and not where NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATE_STYLES = {
 
 
 class Shape(StrEnum):
-    """How a command's answer is printed."""
+    """The output format of a command."""
 
     TABLE = "table"
     JSON = "json"
@@ -34,17 +34,17 @@ class Shape(StrEnum):
 
 
 def line(*pieces: Cell) -> Line:
-    """Make a line of words and styled words."""
+    """Make a line of plain and styled texts."""
     return [piece if isinstance(piece, tuple) else (piece, "") for piece in pieces]
 
 
 def state(word: str) -> Piece:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return (word, STATE_STYLES.get(word, ""))
 
 
 def columns(rows: Sequence[Sequence[Cell]], *, gap: int = 3, indent: int = 0) -> list[Line]:
-    """Lay cells out in columns; the last one of a row is not padded."""
+    """Lay cells out in columns; the last cell of a row is not padded."""
     if not rows:
         return []
     cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
@@ -62,22 +62,22 @@ def columns(rows: Sequence[Sequence[Cell]], *, gap: int = 3, indent: int = 0) ->
 
 
 def head(*names: str) -> list[Cell]:
-    """The first row of a table."""
+    """Return the first row of a table."""
     return [(name, DIM) for name in names]
 
 
 def as_text(lines: Iterable[Line]) -> str:
-    """Return lines without styles, as a file or a pipe gets them."""
+    """Return lines without styles, for a file or a pipe."""
     return "".join("".join(text for text, _ in pieces).rstrip() + "\n" for pieces in lines)
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print lines, in colour on a terminal. A reader that went away is no reason to fail."""
+    """Print lines, in colour on a terminal. A closed pipe is not a failure."""
     lines = list(lines)
     try:
         if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-            from rich.console import Console  # noqa: PLC0415 - only where colours are seen
-            from rich.text import Text  # noqa: PLC0415
+            from rich.console import Console
+            from rich.text import Text
 
             console = Console(highlight=False, markup=False, soft_wrap=True)
             for pieces in lines:
@@ -92,10 +92,10 @@ def show(lines: Iterable[Line]) -> None:
 def dump(value: Any, shape: Shape) -> str:
     """Return a value as JSON or YAML."""
     if shape is Shape.JSON:
-        import orjson  # noqa: PLC0415 - only when asked for
+        import orjson
 
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
-    import yaml  # noqa: PLC0415
+    import yaml
 
     class Dumper(yaml.SafeDumper):
         """Writes the members of an enum (reasons) as the words that they are."""
@@ -105,7 +105,7 @@ def dump(value: Any, shape: Shape) -> str:
 
 
 def answer(view: Any, lines: Iterable[Line], shape: Shape) -> None:
-    """Print a command's answer: the view for programs, the lines for people."""
+    """Print the answer of a command: the view for programs, the lines for people."""
     if shape is Shape.TABLE:
         show(lines)
     else:

@@ -23,6 +23,7 @@ from api.view import (
 from cli.plugin.output import BAD, BOLD, DIM, WAIT, Cell, Line, columns, head, line, size, state
 from cli.plugin.snapshot import Snapshot, event_time
 from reconcile.objects import parse_timestamp
+from rules.rank import SUPPORTED_RANKS
 from rules.references import Resolved, Unreadable
 
 _CONDITIONS = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady", "Ready")
@@ -295,3 +296,31 @@ def _trouble(service: Json) -> str | None:
             return f"{dig(entry, 'name')}: {(text(entry, 'lastError') or '').partition(':')[0]}"
     ready = condition(service, "Ready")
     return str(ready.get("reason")) if ready.get("status") == "False" else None
+
+
+# -- ranks ----------------------------------------------------------------------------------------------------------
+
+
+def rank_view(seen: Snapshot) -> dict[str, Any]:
+    """Return ceiling and ranks for programs."""
+    shown = view(seen)
+    return {
+        "ceiling": shown["ceiling"],
+        "adapters": [{key: one[key] for key in ("name", "declaredRank", "rank", "state")} for one in shown["adapters"]],
+    }
+
+
+def rank_lines(seen: Snapshot) -> list[Line]:
+    """Return ceiling and ranks for people."""
+    shown = rank_view(seen)
+    ceiling = shown["ceiling"] or {}
+    value = ceiling.get("value")
+    out = [line("ceiling ", (str(value or "not known yet"), BOLD), f" ({ceiling.get('origin') or '-'})")]
+    if ceiling.get("asked") is not None:
+        out.append(line(f"asked for: {ceiling['asked']}"))
+    rows: list[list[Cell]] = [head("ADAPTER", "DECLARED", "REAL", "FITS")]
+    for one in shown["adapters"]:
+        highest = max(one["declaredRank"] or 0, one["rank"] or 0)
+        fits: Cell = "-" if value is None or not highest else "yes" if highest <= value else ("no", BAD)
+        rows.append([one["name"], str(one["declaredRank"] or "-"), str(one["rank"] or "-"), fits])
+    return [*out, *(columns(rows) if shown["adapters"] else []), line((f"supported: {SUPPORTED_RANKS}", DIM))]

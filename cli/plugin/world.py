@@ -149,7 +149,7 @@ async def _read(client: Client, known: Known, world: DemandWorld) -> None:
 
 async def read_object(client: Client, known: Known, key: Address) -> None:
     """Read one object of ours into what is known."""
-    from kube.errors import Forbidden  # noqa: PLC0415 - lint without a cluster loads no client
+    from kube.errors import Forbidden
 
     kind_name, namespace, name = key
     try:
@@ -165,7 +165,7 @@ async def read_object(client: Client, known: Known, key: Address) -> None:
 
 async def read_list(client: Client, known: Known, listing: tuple[str, str]) -> None:
     """Read all objects of a kind (of a namespace) into what is known."""
-    from kube.errors import Forbidden, NotFound  # noqa: PLC0415 - as above
+    from kube.errors import Forbidden, NotFound
 
     kind_name, namespace = listing
     try:

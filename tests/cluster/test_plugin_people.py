@@ -73,7 +73,7 @@ def test_a_life_by_commands_alone(team: Team) -> None:
     assert disk["usedBytes"] > 0
     assert disk["lastReap"]["reclaimedBytes"] == 0
 
-    assert "1 pod will restart; say --yes" in ask(team, "rank", "chat", "64", code=1)
+    assert "1 pod restarts; pass --yes" in ask(team, "rank", "chat", "64", code=1)
     ask(team, "rank", "chat", "64", "--yes", "--wait", "--timeout", "120")
     assert team.status("chat")["adapterMaxRank"] == 64
 
@@ -167,7 +167,7 @@ def test_why_stops_at_the_right_link_of_a_running_cluster(team: Team) -> None:
     )
     team.apply(profile(team, "no-feature", features=[]), team.adapter("wide", team.put("wide"), rank=64))
 
-    access = Access(str(team.cluster.kubeconfig), None, team.namespace)
+    access = Access(team.namespace, str(team.cluster.kubeconfig))
     found: dict[str, tuple[str, str]] = {}
 
     def all_found() -> bool:

@@ -23,7 +23,7 @@ main()
 
 
 def test_ctrl_c_while_it_loads() -> None:
-    for module in ("cli.program", "typer", "cli.lint.command"):
+    for module in ("cli.program", "typer", "cli.lint_command"):
         done = subprocess.run(
             [sys.executable, "-c", _INTERRUPT, module], cwd=ROOT, capture_output=True, text=True, check=False
         )

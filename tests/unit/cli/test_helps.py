@@ -8,6 +8,7 @@ import pytest
 import typer.rich_utils
 from typer.testing import CliRunner
 
+from cli.plugin.options import parse_seconds
 from cli.program import COMMANDS, cli
 from tools.reference_commands import CommandInfo, describe_commands
 
@@ -56,7 +57,39 @@ def test_the_help_of_all_lists_each_command_with_its_line() -> None:
         assert f"{name} {line}" in said
 
 
-def test_a_command_that_is_not_there_is_told_with_what_was_meant() -> None:
+def test_the_line_of_a_command_is_the_first_line_of_its_help() -> None:
+    lines = {info.path.split()[-1]: info.help.strip().splitlines()[0] for info in HELPS if info.path.count(" ") == 1}
+    for name in COMMANDS.keys() - {"serve", "disk", "lint", "dev"}:
+        assert lines[name] == COMMANDS[name][1]
+
+
+USAGE = {
+    "an unknown format": (["status", "-o", "wide"], "'wide' is not one of 'table', 'json', 'yaml'."),
+    "a word for a number": (["inspect", ".", "--max-rank", "x"], "'--max-rank': must be an integer"),
+    "a number below its bound": (["inspect", ".", "--max-rank", "0"], "'--max-rank': must be at least 1"),
+    "a word for a duration": (["add", "a", "b", "--timeout", "soon"], '"soon" is not a valid duration (write 30s'),
+    "no time at all": (["watch", "--for", "0s"], "must be more than 0"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), USAGE.values(), ids=USAGE)
+def test_usage_errors_have_plain_words(args: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli, args, env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert message in words(done.output)
+    assert "Value error" not in done.output
+    assert "Input should" not in done.output
+
+
+DURATIONS = {"5s": 5, "10m": 600, "1h30m": 5400, "600": 600, "0.5": 0.5, "250ms": 0.25, "1d": 86400}
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
+def test_durations_are_written_as_for_kubectl(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+def test_an_unknown_command_is_reported_with_a_suggestion() -> None:
     done = CliRunner().invoke(cli, ["staus"])
     assert done.exit_code == 2
-    assert 'there is no command "staus" (did you mean "status"?)' in words(done.output)
+    assert 'unknown command "staus" (did you mean "status"?)' in words(done.output)

@@ -21,15 +21,16 @@ from cli.plugin.check import (
     Effect,
     Judged,
     Report,
+    as_lines,
+    as_view,
     effect,
     observe,
     plan_apply,
     predictor_changes,
     three_way,
 )
-from cli.plugin.check_view import as_lines, as_view
 from cli.plugin.output import as_text
-from cli.plugin.render_view import rehearse
+from cli.plugin.render import rehearse
 from cli.plugin.snapshot import Snapshot
 from cli.program import cli
 from reconcile.service.decide import decide

@@ -9,25 +9,25 @@ import pytest
 from typer.testing import CliRunner
 
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE
-from cli.plugin.access import context_namespace, tell
+from cli.plugin.access import context_namespace, describe
 from cli.plugin.edit import (
     Edit,
     EditError,
     NewAdapter,
     add_adapters,
     artifact_of,
-    ask_again,
     demand_fit,
     demand_same,
     remove_adapters,
+    retry_staging,
     set_ceiling,
     set_rank,
 )
 from cli.program import cli
 from kube.auth import NoCredentials
-from kube.errors import Conflict, Forbidden, NotFound, Unauthorized, Unreachable
+from kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 from rules.worlds import SnapshotWorld
-from tests.unit.cli.plugin.scene import adapter, base, service
+from tests.unit.cli.plugin.scene import Scene, adapter, base, service
 
 
 def template_service() -> dict[str, Any]:
@@ -62,9 +62,14 @@ def test_the_template_pipeline_is_written_as_v1alpha1() -> None:
 
 
 def test_removing_keeps_the_others() -> None:
-    edit = remove_adapters(service(), ["sql", "unknown"])
+    edit = remove_adapters(service(), ["sql", "unknown"], ignore_not_found=True)
     assert (names(edit), edit.says) == (["med"], "removed: sql")
-    assert remove_adapters(service(), ["unknown"]).patch == {}
+    assert remove_adapters(service(), ["unknown"], ignore_not_found=True).patch == {}
+
+
+def test_removing_an_adapter_that_is_not_declared_is_an_error() -> None:
+    with pytest.raises(EditError, match=r'"chat" does not declare "unknown" \(declared: sql, med\)'):
+        remove_adapters(service(), ["sql", "unknown"])
 
 
 def test_a_ceiling_is_set_on_the_service() -> None:
@@ -80,12 +85,21 @@ def test_a_rank_is_set_on_the_artifact() -> None:
 
 
 def test_retry_and_restage_are_annotations_with_a_new_word() -> None:
-    assert ask_again(AIM_SERVICE, "team", "chat", restage=False, word="w").patch == {
-        "metadata": {"annotations": {"aim.eai.amd.com/retry-staging": "w"}}
-    }
-    assert ask_again(AIM_ARTIFACT, "team", "sql", restage=True, word="w").patch == {
-        "metadata": {"annotations": {"aim.eai.amd.com/restage": "w"}}
-    }
+    scene = Scene()
+    scene.adapter(state="Failed")
+    retry = retry_staging(scene.service, None, restage=False, word="w")
+    assert (retry.kind, retry.name) == (AIM_SERVICE, "chat")
+    assert retry.patch == {"metadata": {"annotations": {"aim.eai.amd.com/retry-staging": "w"}}}
+    restage = retry_staging(scene.service, "sql", restage=True, word="w")
+    assert (restage.kind, restage.namespace, restage.name) == (AIM_ARTIFACT, "team", "sql")
+    assert restage.patch == {"metadata": {"annotations": {"aim.eai.amd.com/restage": "w"}}}
+
+
+def test_without_a_failed_adapter_there_is_nothing_to_retry() -> None:
+    edit = retry_staging(Scene().service, None, restage=False, word="w")
+    assert (edit.patch, edit.says) == ({}, "nothing to retry: no adapter of chat has failed")
+    assert retry_staging(Scene().service, "sql", restage=False, word="w").patch
+    assert retry_staging(Scene().service, None, restage=True, word="w").patch
 
 
 REFUSED: dict[str, Callable[[], object]] = {
@@ -154,16 +168,26 @@ FAILURES = {
     "unauthorized": (Unauthorized(401, "Unauthorized", "no"), "credentials", 2),
     "forbidden": (Forbidden(403, "Forbidden", "User x\ncannot list"), "not allowed (403): User x cannot list", 2),
     "not found": (NotFound(404, "NotFound", 'namespaces "x" not found'), "not found", 2),
-    "conflict": (Conflict(409, "Conflict", "changed"), "the cluster refused: changed", 1),
+    "conflict": (Conflict(409, "Conflict", "changed"), "Error from server (Conflict): changed", 1),
+    "refused by a webhook": (
+        Invalid(
+            422,
+            "Invalid",
+            'admission webhook "validate.aim.eai.amd.com" denied the request: '
+            'AIMService.aim.eai.amd.com "chat" is invalid: spec.adapters[1].name: Invalid value: "x"',
+        ),
+        'The AIMService "chat" is invalid: spec.adapters[1].name: Invalid value: "x"',
+        1,
+    ),
     "no kubeconfig": (NoCredentials("no kubeconfig"), "no kubeconfig", 2),
-    "a fault of ours": (KeyError("x"), "please report it", 2),
+    "a bug": (KeyError("x"), "please report it", 2),
     "out of a group": (ExceptionGroup("g", [Unreachable(0, "", "cut")]), "does not answer", 2),
 }
 
 
 @pytest.mark.parametrize(("error", "words", "code"), FAILURES.values(), ids=FAILURES)
 def test_failures_are_one_line_and_a_code(error: Exception, words: str, code: int) -> None:
-    line, exit_code = tell(error)
+    line, exit_code = describe(error)
     assert words in line
     assert ("\n" in line, exit_code) == (False, code)
 

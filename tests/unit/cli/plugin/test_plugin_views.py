@@ -10,11 +10,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cli.plugin import disk_view, ranks, status
+from cli.plugin import disk_command, status
 from cli.plugin.edit import wait_for_adapters, wait_for_ceiling, wait_for_removal, wait_for_retry
+from cli.plugin.inspect_adapter import offline
 from cli.plugin.live import Following, differences
 from cli.plugin.output import Shape, as_text, columns, dump, size
 from cli.program import cli
+from disk.reasons import ADVICE
 from tests.unit.cli.plugin.scene import Scene, base, claim, entry, service
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "adapters"
@@ -103,7 +105,7 @@ def test_ranks() -> None:
     scene = Scene()
     assert scene.sql is not None
     scene.sql["spec"]["rank"] = 64
-    text = as_text(ranks.lines(scene.snapshot()))
+    text = as_text(status.rank_lines(scene.snapshot()))
     assert "ceiling 32 (built-in default)" in text
     assert ["sql", "64", "16", "no"] in squeezed(text)
     assert ["med", "16", "16", "yes"] in squeezed(text)
@@ -117,12 +119,12 @@ def test_disks_count_equal_contents_once() -> None:
     foreign["status"]["adapterDiskPersistentVolumeClaim"] = "another"
     found = base()
     found["status"]["lastReap"] = {"message": "2 would go (dry run: nothing was removed)", "reclaimedBytes": 5 * 2**20}
-    (disk,) = disk_view.view([found], [one, two, foreign], {("team", "disk"): claim("disk")})
+    (disk,) = disk_command.view([found], [one, two, foreign], {("team", "disk"): claim("disk")})
     assert disk["usedBytes"] == 2 * 12 * 2**20
     assert len(disk["adapters"]) == 4
-    text = as_text(disk_view.lines([disk]))
+    text = as_text(disk_command.lines([disk]))
     assert "in use: 24.0 MiB   reclaimable: 5.0 MiB" in text
-    assert as_text(disk_view.lines([])) == "no adapter disk here\n"
+    assert as_text(disk_command.lines([])) == "no adapter disk found\n"
 
 
 def test_columns_do_not_pad_the_last_cell() -> None:
@@ -227,6 +229,25 @@ def test_inspect_for_people() -> None:
     assert "can be served" in text
     assert ["rank", "8", "(needs", "a", "ceiling", "of", "8)"] in squeezed(text)
     assert ["targets", "q_proj,", "v_proj"] in squeezed(text)
+
+
+def test_inspect_lists_all_problems_and_names_the_option() -> None:
+    code, view = inspected("llama-rank-pattern", "--max-rank", "16", "--base", "a/b")
+    assert (code, view["problem"]["detail"]) == (1, "rank 32 is above --max-rank 16")
+    assert "AdapterBaseMismatch" in [one["reason"] for one in view["warnings"]]
+
+
+def test_inspect_shows_another_base_model_although_it_can_be_served() -> None:
+    code, text = inspect(str(FIXTURES / "llama-r8-qv"), "--base", "a/b")
+    assert code == 0
+    assert "can be served, but was trained on another base model" in text
+
+
+def test_inspect_promises_no_retry() -> None:
+    advised = {reason: advice for reason, advice in ADVICE.items() if offline(advice) != advice}
+    assert "SourceDnsFailed" in advised
+    assert not [reason for reason, advice in ADVICE.items() if "tried again" in offline(advice)]
+    assert offline("check the URL; it is retried automatically") == "check the URL"
 
 
 WRONG = {"no such folder": ("/nonexistent",), "a bad URI": ("hf://x",), "another scheme": ("http://x/y",)}
