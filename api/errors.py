@@ -1,4 +1,4 @@
-"""Errors that people see: where, what is wrong, which value, how to mend it."""
+"""Errors that people see: where, what is wrong, which value, how to fix it."""
 
 from __future__ import annotations
 

@@ -1391,7 +1391,8 @@ _TABLE: dict[Reason, Explanation] = {
         "save the adapter as one adapter_model.safetensors",
     ),
     Reason.ADAPTER_IS_LFS_POINTER: _files(
-        "A git-LFS pointer is in the place of the file.", "upload the real file (git lfs pull before copying)"
+        "A file of the source is a git-LFS pointer instead of its content.",
+        "upload the real file (git lfs pull before copying)",
     ),
     Reason.ADAPTER_WEIGHTS_TRUNCATED: _files(
         "The weights file is shorter than its header says.", "upload the complete weights file again"
@@ -1483,8 +1484,14 @@ _TABLE: dict[Reason, Explanation] = {
 EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(_TABLE)
 """The explanation of every reason."""
 
+JOB_REASONS: Final = frozenset(reason for reason, found in _TABLE.items() if found.group is not None)
+"""The reasons that a disk Job itself ends with, or warns of."""
+
+ENDS_OF_JOBS: Final = JOB_REASONS | {Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED}
+"""Every reason that the controller reports for the end of a Job, also of one without a result of its own."""
+
 DOCS_URL: Final = "https://aim-adapters.example/docs/"
-"""Where the pages of `make docs` are served. A placeholder: whoever publishes them sets it (`lint --docs-url`)."""
+"""Where the pages of `make docs` are served. A placeholder: `aim-adapters lint --docs-url` sets the real address."""
 
 
 def anchor(reason: Reason) -> str:

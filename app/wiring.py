@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from api.kinds import AIM_KINDS, Kind
 from api.view import Json
 from app.settings import Settings
-from disk.reasons import REASONS as JOB_REASONS
 from kube.cache import Key
 from kube.client import Client
 from kube.engine import Controller
@@ -89,7 +88,6 @@ def wire(parts: Parts) -> Wiring:
             settings=settings.reconcile_settings(),
             wake=parts.wake,
             selected=CONTROLLERS if "*" in settings.controllers else settings.controllers,
-            job_reasons=JOB_REASONS,
         )
         wiring.controllers = list(reconciler.controllers)
         wiring.jobs.append(reconciler.poll)

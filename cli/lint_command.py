@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from api.reasons import DOCS_URL
 from cli.plugin import options
 
 _PROGRESS_FROM = 50  # files; fewer are read before a progress bar can be seen
@@ -75,6 +76,10 @@ def lint(
         list[str] | None, typer.Option(metavar="GLOB", help="Skip files below directories. Repeatable.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
+    docs_url: Annotated[
+        str,
+        typer.Option(metavar="URL", help="With --format sarif: address of the documentation, for each helpUri."),
+    ] = DOCS_URL,
     explain: Annotated[
         str | None,
         typer.Option(metavar="REASON", help="Explain a reason and how to fix it, then exit.", show_default=False),
@@ -99,7 +104,7 @@ def lint(
         summary = _judge(files, namespace, assumptions, cluster, notes)
     except (AssumptionError, UnreadableError) as error:
         _fail(str(error))
-    _print(summary, output)
+    _print(summary, output, docs_url)
     raise typer.Exit(1 if summary.failed(strict=strict) else 0)
 
 
@@ -149,7 +154,7 @@ def _with_cluster(given: list[Any], collected: Any, cluster: Cluster) -> tuple[A
     )
 
 
-def _print(summary: Any, output: Format) -> None:
+def _print(summary: Any, output: Format, docs_url: str) -> None:
     from cli.lint import report
 
     if output is Format.JSON:
@@ -157,7 +162,7 @@ def _print(summary: Any, output: Format) -> None:
     elif output is Format.SARIF:
         from importlib.metadata import version
 
-        text = report.to_sarif(summary, version("aim-adapters"))
+        text = report.to_sarif(summary, version("aim-adapters"), docs_url)
     elif output is Format.GITHUB:
         text = report.to_github(summary)
     else:
@@ -199,10 +204,10 @@ def _explain(reason: str) -> int:
     from cli.lint.explain import explain, render, suggest, word_of
 
     reason = word_of(reason)
-    entries = explain(reason)
-    if not entries:
+    entry = explain(reason)
+    if entry is None:
         guess = suggest(reason)
         typer.echo(f'error: unknown reason "{reason}"' + (f"; {guess}" if guess else ""), err=True)
         return 2
-    typer.echo(render(entries), nl=False)
+    typer.echo(render(entry), nl=False)
     return 0

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 
 from api.jobs import JobResult
-from api.reasons import Reason
-from disk.reasons import ADVICE, RETRIABLE
+from api.reasons import EXPLANATIONS, Reason
 
 
 class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not a fault of this program
     """A command cannot reach its end.
 
-    `reason` is one of `disk.reasons`; `detail` tells what happened here, without advice: that comes from the table.
+    `detail` is what happened here, without advice: that comes from the table in `api.reasons`.
     `retry_after` in seconds, when the other side said how long to wait.
     """
 
@@ -35,12 +34,18 @@ class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not
     @property
     def retriable(self) -> bool:
         """Whether the same Job may succeed later without anybody doing anything."""
-        return self.reason in RETRIABLE
+        return EXPLANATIONS[self.reason].retriable
+
+    @property
+    def problem(self) -> str:
+        """What happened, and the fix; for a command that retries nothing."""
+        fix = EXPLANATIONS[self.reason].fix
+        return f"{self.detail}; {fix}" if fix else self.detail
 
     @property
     def message(self) -> str:
-        """What happened, and what to do about it."""
-        advice = ADVICE.get(self.reason, "")
+        """What happened, and what to do about it, with the retry of Jobs."""
+        advice = EXPLANATIONS[self.reason].advice
         return f"{self.detail}; {advice}" if advice else self.detail
 
     def to_result(self, key: str = "") -> JobResult:

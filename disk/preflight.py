@@ -50,7 +50,7 @@ _LARGEST_RANK = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong or worth telling. `reason` is one of `disk.reasons`."""
+    """One thing that is wrong or worth telling. `reason`: of the group `adapter` or `warning`."""
 
     reason: Reason
     detail: str

@@ -60,14 +60,12 @@ def make_reconciler(
     settings: ReconcileSettings,
     wake: Callable[[str, Key], None],
     selected: Collection[str] = CONTROLLERS,
-    job_reasons: Collection[str] = (),
 ) -> Reconciler:
     """Return the selected controllers.
 
-    Args: `client` writes only while the lease is held; `wake(controller, key)` asks the engine for a pass;
-    `job_reasons`: the words that Jobs end with, for the metric of their outcomes.
+    Args: `client` writes only while the lease is held; `wake(controller, key)` asks the engine for a pass.
     """
-    shell = Shell(client, informers, recorder, JobMeter(informers, job_reasons))
+    shell = Shell(client, informers, recorder, JobMeter(informers))
     informers[AIM_SERVICE].add_handler(AdapterMeter().changed)
     servers = Poller(parse_models, lambda key: wake("service", key))
     service_progress = Poller(parse_progress, lambda key: wake("service", key))

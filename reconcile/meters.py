@@ -15,7 +15,7 @@ from api.names import (
     ROLE_STAGING,
     ROLE_SUBTREE_SYNC,
 )
-from api.reasons import Reason
+from api.reasons import ENDS_OF_JOBS, Reason
 from api.view import Json
 from kube.informer import Informer
 from reconcile import metrics
@@ -28,9 +28,9 @@ OTHER = "Other"
 """Label value for all that is in no closed set."""
 
 _ROLES = frozenset({ROLE_FETCH, ROLE_REAPER, ROLE_STAGING, ROLE_SUBTREE_SYNC})
-_UNSPOKEN = frozenset(
-    {Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED, "Complete"}
-)  # of Jobs that said nothing themselves
+OUTCOMES = ENDS_OF_JOBS | {"Complete"}
+"""The words for how Jobs end, as label values; `Complete` is a success without a result. Any other is "Other"."""
+
 _STAGED = Reason.ADAPTER_STAGED
 _HELD = Reason.ADAPTER_HELD_FOR_UNLOAD  # well, but nothing is served yet: the adapter waits for a second Job
 _MOST_WAITING = 10_000  # stage keys whose first Job is remembered; above it the oldest are forgotten
@@ -65,19 +65,14 @@ def _states(service: Json | None) -> Counter[str]:
 
 
 class JobMeter:
-    """Counts how Jobs ended, once each: when their outcome was recorded and they are about to be deleted.
-
-    Args: `reasons`: the words that Jobs may end with, as label values; any other word counts as "Other".
-    """
+    """Counts how Jobs ended, once each: when their outcome was recorded and they are about to be deleted."""
 
     def __init__(
         self,
         informers: Mapping[Kind, Informer],
-        reasons: Collection[str] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._jobs, self._pods = informers.get(JOB), informers.get(POD)
-        self._reasons = _UNSPOKEN | frozenset(reasons)
         self._now = now
         self._counted: set[str] = set()  # UIDs of Jobs that are still in the cache
         self._first: dict[str, datetime] = {}  # stage key -> creation of its first Job, while it is not staged
@@ -98,7 +93,7 @@ class JobMeter:
         self._counted.add(deletion.uid)
         role, reason = view.text(job, "metadata", "labels", LABEL_ROLE), _reason(state)
         metrics.JOB_OUTCOMES.labels(
-            role if role in _ROLES else OTHER, state.phase, reason if reason in self._reasons else OTHER
+            role if role in _ROLES else OTHER, state.phase, reason if reason in OUTCOMES else OTHER
         ).inc()
         if role == ROLE_STAGING:
             self._staging_ended(state, parse_timestamp(view.text(job, "metadata", "creationTimestamp")))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from api.kinds import AIM_KINDS
+from api.reasons import anchor
 from rules.examples import judge_example
 from rules.registry import Basis, Example, Rule, all_rules
 from tools.generated import ROOT, Target, run
@@ -54,7 +55,7 @@ def _index(kinds: Iterable[str]) -> Iterator[str]:
         for entry in sorted((entry for entry in all_rules() if kind in entry.kinds), key=lambda entry: entry.warns):
             effect = "warned" if entry.warns else "refused"
             fields = ", ".join(f"`{part.strip()}`" for part in entry.fields.split(", "))
-            yield f"| {kind} | {fields} | {', '.join(f'`{reason}`' for reason in entry.reasons)} | {effect} |"
+            yield f"| {kind} | {fields} | {_links(entry)} | {effect} |"
     yield ""
 
 
@@ -63,7 +64,7 @@ def _section(entry: Rule, kind: str) -> Iterator[str]:
     yield f"### {entry.name.replace('_', ' ')}\n"
     yield f"{entry.says}\n"
     yield f"- **field**: {', '.join(f'`{part.strip()}`' for part in entry.fields.split(', '))}"
-    yield f"- **reason**: {', '.join(f'`{reason}`' for reason in entry.reasons)}"
+    yield f"- **reason**: {_links(entry)}"
     yield f"- **looks at**: {_BASIS[entry.basis]}"
     if entry.warns:
         texts = [str(warning) for warning in verdict.warnings if warning.reason in entry.reasons]
@@ -75,6 +76,10 @@ def _section(entry: Rule, kind: str) -> Iterator[str]:
     yield f"- **{'warned' if entry.warns else 'refused'}**: {_shown(entry.refused)}"
     yield f"- **passes**: {_shown(entry.passes)}"
     yield ""
+
+
+def _links(entry: Rule) -> str:
+    return ", ".join(f"[`{reason}`](errors.md#{anchor(reason)})" for reason in entry.reasons)
 
 
 def _shown(example: Example) -> str:

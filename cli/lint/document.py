@@ -68,7 +68,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What keeps a text, or a part of it, from being read: a reason of `cli.lint.reasons`."""
+    """What keeps a text, or a part of it, from being read."""
 
     reason: Reason
     detail: str

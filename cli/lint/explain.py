@@ -1,121 +1,111 @@
-"""Every reason that people can meet: what it means, what to do. From rules, disk, conditions, events, lint. Pure."""
+"""What a reason means, where it is seen, what to do: `api.reasons`, with fields and examples of the rules. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cli.lint.reasons import REASONS as LINT_REASONS
+from api.reasons import EXPLANATIONS, Explanation, Reason, find
 from rules.suggest import did_you_mean
 
-_WHERE_RULE = "refused at admission and by lint; ConfigValid on stored objects"
+_ADAPTER = "status.adapters[].lastError, or .warnings[]"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One meaning of a reason. `where`: where people meet it; `example`: what earns it, as YAML."""
+    """All that is known of a reason.
 
-    reason: str
-    where: str
-    means: str
-    fix: str = ""
-    fields: str = ""
+    `seen`: the places where people see it; `fields`: what the rules that use it are about; `example`: a manifest that a
+    rule answers with it, as YAML.
+    """
+
+    reason: Reason
+    explanation: Explanation
+    seen: tuple[str, ...]
+    fields: tuple[str, ...] = ()
     example: str = ""
 
 
-def explain(reason: str) -> list[Entry]:
-    """Return all that is known of a reason (a rule, a disk Job, a condition, an event may speak a word), or nothing."""
-    sources = (_of_lint, _of_rules, _of_disk, _of_conditions, _of_events)
-    return [entry for source in sources for entry in source(reason)]
+def explain(word: str) -> Entry | None:
+    """Return all that is known of a reason, None for a word that is not one."""
+    reason = find(word)
+    if reason is None:
+        return None
+    explanation = EXPLANATIONS[reason]
+    seen, fields = [], []
+    for where, field in _of_rules(reason):
+        seen.append(where)
+        fields += [part.strip() for part in field.split(", ")]
+    seen += _places(explanation)
+    example = _example(reason) if "rule" in explanation.surfaces else ""
+    return Entry(reason, explanation, tuple(dict.fromkeys(seen)), tuple(dict.fromkeys(fields)), example)
 
 
 def word_of(written: str) -> str:
-    """Return the reason in what somebody copied: `[Reason]`, `Reason: message`, or the word in any case."""
+    """Return the reason in what a user copied: `[Reason]`, `Reason: message`, or the word in any case."""
     word = written.partition(":")[0].strip(" []`\"'")
-    return next((known for known in all_reasons() if known.lower() == word.lower()), word)
+    return next((str(known) for known in Reason if known.lower() == word.lower()), word)
 
 
-def suggest(reason: str) -> str:
+def suggest(word: str) -> str:
     """Return what an unknown reason may have meant, or an empty string."""
-    return did_you_mean(reason, all_reasons())
+    return did_you_mean(word, [str(known) for known in Reason])
 
 
-def all_reasons() -> list[str]:
-    """Return every documented reason, sorted."""
-    from cli.plugin.reasons import CONDITIONS, EVENTS
-    from disk.reasons import REASONS as DISK_REASONS
-    from rules.registry import all_rules
+def _places(explanation: Explanation) -> Iterator[str]:
+    surfaces = explanation.surfaces
+    if "lint" in surfaces:
+        yield "lint (the API server refuses it in its own words)"
+    if explanation.conditions:
+        yield f"condition {', '.join(explanation.conditions)}"
+    if "adapter" in surfaces:
+        yield _ADAPTER
+    if explanation.event_on:
+        yield f"event on the {explanation.event_on}"
+    if "job" in surfaces:
+        yield "the result of a disk Job"
+    if "why" in surfaces:
+        yield "kubectl aim-adapters why"
+
+
+def _of_rules(reason: Reason) -> Iterator[tuple[str, str]]:
+    """Yield for each rule that uses a reason: where its answer is seen, and the fields that it is about."""
+    from rules.registry import Basis, all_rules
     from rules.validate import PAGES
 
     assert PAGES
-    of_rules = {reason for rule in all_rules() for reason in rule.reasons}
-    return sorted({*LINT_REASONS, *of_rules, *DISK_REASONS, *CONDITIONS, *EVENTS})
+    for warns in (False, True):
+        found = [rule for rule in all_rules() if reason in rule.reasons and rule.warns == warns]
+        kinds = ", ".join(dict.fromkeys(kind for rule in found for kind in rule.kinds))
+        of_stored = any(rule.basis in (Basis.OBJECT, Basis.WORLD, Basis.STORED) for rule in found)
+        where = "a warning at admission and by lint" if warns else "refused at admission and by lint"
+        if of_stored and not warns:
+            where += ", and reported in the status of stored objects"
+        for rule in found:
+            yield f"{where} ({kinds})", rule.fields
 
 
-def _of_lint(reason: str) -> Iterator[Entry]:
-    if (found := LINT_REASONS.get(reason)) is not None:
-        yield Entry(reason, "said by lint (the API server refuses it in its own words)", found.means, found.fix)
-
-
-def _of_rules(reason: str) -> Iterator[Entry]:
-    from rules.registry import all_rules
-    from rules.validate import PAGES
-
-    assert PAGES
-    for rule in all_rules():
-        if reason not in rule.reasons:
-            continue
-        where = "a warning at admission and by lint" if rule.warns else _WHERE_RULE
-        kinds = ", ".join(rule.kinds)
-        yield Entry(reason, f"{where} ({kinds})", rule.says, _rule_fix(reason), rule.fields, rule.refused.new)
-
-
-def _rule_fix(reason: str) -> str:
-    """The fix that the rule's own example is answered with."""
+def _example(reason: Reason) -> str:
+    """Return the example of a rule that is answered with this very reason; empty where no example is."""
     from rules.examples import judge_example
     from rules.registry import all_rules
 
     for rule in all_rules():
         if reason in rule.reasons:
-            for error in judge_example(rule, rule.refused, rule.kinds[0]).errors:
-                if error.reason == reason and error.hint:
-                    return error.hint
+            verdict = judge_example(rule, rule.refused, rule.kinds[0])
+            if reason in {error.reason for error in verdict.errors} | {warning.reason for warning in verdict.warnings}:
+                return rule.refused.new
     return ""
 
 
-def _of_disk(reason: str) -> Iterator[Entry]:
-    from disk.reasons import REASONS as DISK_REASONS
-
-    if (found := DISK_REASONS.get(reason)) is not None:
-        again = "; it is tried again by itself" if found.retriable and "by itself" not in found.advice else ""
-        where = "status.adapters[].lastError, or warnings[]; the result of a Job on the disk"
-        yield Entry(reason, where, found.meaning, f"{found.advice}{again}".strip("; "))
-
-
-def _of_conditions(reason: str) -> Iterator[Entry]:
-    from cli.plugin.reasons import CONDITIONS
-
-    if (found := CONDITIONS.get(reason)) is not None:
-        yield Entry(reason, f"status: {found.where}", found.means, found.fix)
-
-
-def _of_events(reason: str) -> Iterator[Entry]:
-    from cli.plugin.reasons import EVENTS
-
-    if (found := EVENTS.get(reason)) is not None:
-        yield Entry(reason, f"event on the {found.where}", found.means, found.fix)
-
-
-def render(entries: list[Entry]) -> str:
+def render(entry: Entry) -> str:
     """Return what people read for `--explain`."""
-    lines: list[str] = []
-    for entry in entries:
-        lines += [f"{entry.reason}: {entry.means}", f"  seen in: {entry.where}"]
-        if entry.fields:
-            lines.append(f"  fields:  {entry.fields}")
-        if entry.fix:
-            lines.append(f"  fix:     {entry.fix}")
-        if entry.example:
-            lines.append(f"  example: {entry.example}")
-        lines.append("")
-    return "\n".join(lines[:-1]) + "\n"
+    lines = [f"{entry.reason}: {entry.explanation.meaning}"]
+    if entry.explanation.advice:
+        lines.append(f"  fix:     {entry.explanation.advice}")
+    lines += [f"  {'seen in:' if not number else ' ' * 8} {where}" for number, where in enumerate(entry.seen)]
+    if entry.fields:
+        lines.append(f"  fields:  {', '.join(entry.fields)}")
+    if entry.example:
+        lines.append(f"  example: {entry.example}")
+    return "\n".join(lines) + "\n"

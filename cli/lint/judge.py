@@ -33,7 +33,7 @@ class Finding:
     file: str
     position: Position
     level: Level
-    reason: str
+    reason: Reason
     message: str
     path: str = ""
     subject: str = ""  # "AIMService team/chat"
@@ -61,7 +61,7 @@ class Manifest:
         place = f"{view.namespace_of(self.obj)}/" if self.kind.namespaced else ""
         return f"{self.kind.kind} {place}{view.name_of(self.obj) or '(no name)'}"
 
-    def tell(self, level: Level, path: str, reason: str, message: str) -> Finding:
+    def tell(self, level: Level, path: str, reason: Reason, message: str) -> Finding:
         """Return a finding about one of its fields."""
         document = self.document
         return Finding(self.file, document.locate(path), level, reason, message, path, self.subject, document.origin)
@@ -133,7 +133,7 @@ def _from_problem(file: str, problem: Problem, origin: str = "") -> Finding:
     return Finding(file, problem.position, "error", problem.reason, problem.detail, problem.path, origin=origin)
 
 
-def _tell(file: str, document: Document, path: str, reason: str, message: str, *, level: Level = "error") -> Finding:
+def _tell(file: str, document: Document, path: str, reason: Reason, message: str, *, level: Level = "error") -> Finding:
     return Finding(file, document.locate(path), level, reason, message, path, origin=document.origin)
 
 

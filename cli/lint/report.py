@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import orjson
 
-from cli.lint.explain import explain
+from api.reasons import DOCS_URL, EXPLANATIONS, Reason, help_uri
 from cli.lint.judge import NOT_THERE, Finding
 
 STDIN = "stdin"
@@ -116,10 +116,14 @@ def _json_finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def to_sarif(summary: Summary, version: str) -> str:
-    """Return a SARIF 2.1.0 log with one run: what code hosts show beside the lines of a change."""
+def to_sarif(summary: Summary, version: str, docs_url: str = DOCS_URL) -> str:
+    """Return a SARIF 2.1.0 log with one run: what code hosts show beside the lines of a change.
+
+    `docs_url`: where the pages of the documentation are served.
+    """
     reasons = sorted({finding.reason for finding in summary.findings})
-    driver = {"name": "aim-adapters lint", "version": version, "rules": [_sarif_rule(reason) for reason in reasons]}
+    rules = [_sarif_rule(reason, docs_url) for reason in reasons]
+    driver = {"name": "aim-adapters lint", "version": version, "rules": rules}
     log = {
         "$schema": _SARIF_SCHEMA,
         "version": "2.1.0",
@@ -134,19 +138,18 @@ def to_sarif(summary: Summary, version: str) -> str:
     return orjson.dumps(log, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-def _sarif_rule(reason: str) -> Mapping[str, Any]:
-    entries = explain(reason)
-    means = entries[0].means if entries else reason
-    fix = next((entry.fix for entry in entries if entry.fix), "")
+def _sarif_rule(reason: Reason, docs_url: str) -> Mapping[str, Any]:
+    found = EXPLANATIONS[reason]
     return {
-        "id": reason,
-        "name": reason,
-        "shortDescription": {"text": means},
-        "help": {"text": fix or means},
+        "id": str(reason),
+        "name": str(reason),
+        "shortDescription": {"text": found.meaning},
+        "help": {"text": found.advice or found.meaning},
+        "helpUri": help_uri(reason, docs_url),
     }
 
 
-def _sarif_result(finding: Finding, reasons: list[str]) -> Mapping[str, Any]:
+def _sarif_result(finding: Finding, reasons: list[Reason]) -> Mapping[str, Any]:
     location: dict[str, Any] = {
         "physicalLocation": {
             "artifactLocation": {"uri": quote(finding.file.replace("\\", "/"))},

@@ -7,9 +7,8 @@ from typing import Literal
 
 from api import view
 from api.errors import FieldError
-from cli.plugin.reasons import CONDITIONS
+from api.reasons import explain
 from cli.plugin.snapshot import Snapshot
-from disk.reasons import REASONS as DISK_REASONS
 
 State = Literal["ok", "waiting", "broken"]
 PLUGIN = "kubectl aim-adapters"
@@ -29,10 +28,19 @@ class Link:
 
 def broken(link: str, reason: str, says: str, fix: str = "", look: str = "", *, state: State = "broken") -> Link:
     """A link that does not hold; without a fix of its own, the documented one of the reason."""
-    if not fix:
-        found, disk = CONDITIONS.get(reason), DISK_REASONS.get(reason)
-        fix = found.fix if found is not None and found.fix else disk.advice if disk is not None else ""
-    return Link(link, state, says, reason, fix, look)
+    return Link(link, state, says, str(reason), fix or documented_fix(reason), look)
+
+
+def documented_fix(reason: str) -> str:
+    """Return what the table of reasons says to do, empty for a word that is not in it."""
+    found = explain(reason)
+    return "" if found is None else found.advice
+
+
+def in_conditions(word: str) -> bool:
+    """Whether a word is a reason that conditions carry."""
+    found = explain(word)
+    return found is not None and "condition" in found.surfaces
 
 
 _BLOCKED = (

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from api import view
 from api.kinds import AIM_ARTIFACT
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE
-from api.reasons import Reason
+from api.reasons import ENDS_OF_JOBS, Reason, explain
 from api.view import Json
-from cli.plugin.chain import PLUGIN, Link, State, broken, fix_of_blocked, from_error
+from cli.plugin.chain import PLUGIN, Link, State, broken, documented_fix, fix_of_blocked, from_error
 from cli.plugin.chain_service import server
 from cli.plugin.output import size
-from cli.plugin.reasons import CONDITIONS
 from cli.plugin.snapshot import Snapshot
 from cli.plugin.status import until
-from disk.reasons import REASONS as DISK_REASONS
 from rules.references import Unreadable
 from rules.validate import judge_stored
 
@@ -97,7 +95,6 @@ _OF_ARTIFACT = frozenset(
     {Reason.RUNTIME_CONFIG_NOT_FOUND, Reason.RUNTIME_CONFIG_UNREADABLE, Reason.RANK_CEILING_UNKNOWN}
 )
 """Reasons of an entry that no Job has spoken: what the Job would need is not known."""
-_OF_JOBS = frozenset({Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED})
 
 
 def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
@@ -114,9 +111,9 @@ def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
         said = str(ready.get("reason"))
         waits: State = "waiting" if said == Reason.PARENT_LACKS_ADAPTER_DISK else "broken"
         return broken("adapter", said, f'AIMArtifact "{name}": {ready.get("message")}', state=waits)
-    by_rule = state == "Failed" and reason not in DISK_REASONS and reason not in _OF_JOBS
+    by_rule = state == "Failed" and reason not in ENDS_OF_JOBS
     if reason in _OF_ARTIFACT or by_rule:
-        fix = "" if reason in CONDITIONS else "correct what the message names"
+        fix = documented_fix(reason) or "correct what the message names"
         return broken("adapter", reason, message or error, fix, f"aim-adapters lint --explain {reason}")
     return None
 
@@ -145,7 +142,7 @@ def _job(seen: Snapshot, name: str) -> Link:
         )
     if state == "Failed":
         again = _again(seen, entry)
-        fix = _fix_of(reason)
+        fix = documented_fix(reason)
         retry = f"then: {PLUGIN} retry {seen.name} {name} -n {seen.namespace}"
         return Link(
             "job",
@@ -185,13 +182,8 @@ def _again(seen: Snapshot, entry: Json) -> str:
 
 def _about_files(reason: str) -> bool:
     """Whether the Job ran well and the files are at fault: what it found in them, or warned of where that is strict."""
-    found = DISK_REASONS.get(reason)
+    found = explain(reason)
     return found is not None and found.group in ("adapter", "warning") and reason not in _NOT_OF_FILES
-
-
-def _fix_of(reason: str) -> str:
-    disk, known = DISK_REASONS.get(reason), CONDITIONS.get(reason)
-    return disk.advice if disk is not None and disk.advice else known.fix if known is not None else ""
 
 
 def _files(seen: Snapshot, name: str) -> Link:
@@ -204,7 +196,7 @@ def _files(seen: Snapshot, name: str) -> Link:
             "broken",
             f"the files cannot be served: {reason}: {message}",
             reason,
-            f"{_fix_of(reason)}; {retry}".lstrip("; "),
+            f"{documented_fix(reason)}; {retry}".lstrip("; "),
             f"{PLUGIN} inspect {view.text(seen.facts.artifacts.get(name), 'spec', 'sourceUri') or 'SOURCE'}",
         )
     rank = view.integer(entry, "rank")

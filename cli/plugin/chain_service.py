@@ -10,9 +10,18 @@ from api.kinds import AIM_ARTIFACT
 from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
 from api.reasons import Reason
 from api.view import Json
-from cli.plugin.chain import Link, State, broken, fix_of_blocked, from_error, look_claim, look_events, look_job
+from cli.plugin.chain import (
+    Link,
+    State,
+    broken,
+    fix_of_blocked,
+    from_error,
+    in_conditions,
+    look_claim,
+    look_events,
+    look_job,
+)
 from cli.plugin.output import size
-from cli.plugin.reasons import CONDITIONS
 from cli.plugin.snapshot import Snapshot
 from reconcile.objects import parse_timestamp
 from rules.references import Missing, Resolved, Unknown
@@ -82,7 +91,7 @@ def _gate(seen: Snapshot) -> tuple[str, str]:
         return "", ""
     message = view.text(entry, "message") or ""
     head, _, rest = message.partition(": ")
-    return (head, rest) if head in CONDITIONS else (Reason.GATED, message)
+    return (head, rest) if in_conditions(head) else (Reason.GATED, message)
 
 
 def _held(lease: Json, seen: Snapshot) -> bool:
@@ -431,7 +440,7 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
                 says = f"pod {view.name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
                 word = _PULL.get(reason, reason)
                 fix = fix_of_blocked(f"{reason} {message}")
-                return broken("server", word if word in CONDITIONS else Reason.POD_PENDING, says, fix, look)
+                return broken("server", word if in_conditions(word) else Reason.POD_PENDING, says, fix, look)
             if reason == Reason.CRASH_LOOP_BACK_OFF:
                 code = view.dig(status, "lastState", "terminated", "exitCode")
                 says = f"pod {view.name_of(pod)} ends again and again" + (

@@ -197,13 +197,13 @@ def inspect(
     staging; of the weights only the header is read. HF_TOKEN, HF_ENDPOINT and AWS_* of the environment are used.
     Exit code 1: it cannot be served.
     """
-    from cli.plugin.inspect_adapter import lines, offline, view
+    from cli.plugin.inspect_adapter import lines, view
     from disk.failures import DiskFailure
 
     try:
         seen = _inspect(source, demands.limits, s3)
     except DiskFailure as failure:
-        print_error(f"{failure.reason}: {offline(failure.message)}")
+        print_error(f"{failure.reason}: {failure.problem}")
         raise typer.Exit(FAILED) from None
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}")

@@ -13,10 +13,9 @@ from typing import Any
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, AIM_SERVICE_V1ALPHA1, Kind
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING, RANK_CEILINGS
-from api.reasons import Reason
+from api.reasons import ENDS_OF_JOBS, Reason
 from api.source_uri import SourceUriError, parse_source_uri, source_model_id
 from api.view import Json
-from disk.reasons import REASONS as DISK_REASONS
 from rules.validate import validate
 from rules.world import World, address
 from rules.worlds import OverlayWorld
@@ -241,14 +240,11 @@ def wait_for_retry(service: Json, adapters: Sequence[str], before: Json, *, rest
         for name in adapters
         if (restage or view.text(old.get(name), "state") == "Failed")
         and (view.integer(now.get(name), "attempts") or 0) <= (view.integer(old.get(name), "attempts") or 0)
-        and (view.text(now.get(name), "lastError") or Reason.JOB_FAILED).partition(":")[0] in {*DISK_REASONS, *_OF_JOBS}
+        and (view.text(now.get(name), "lastError") or Reason.JOB_FAILED).partition(":")[0] in ENDS_OF_JOBS
     ]
     if not stale:
         return plain
     return Waited(False, f"{plain.says} (not retried yet: {', '.join(stale)})")
-
-
-_OF_JOBS = frozenset({Reason.JOB_FAILED, Reason.JOB_DEADLINE_EXCEEDED})
 
 
 def wait_for_removal(service: Json, adapters: Sequence[str]) -> Waited:

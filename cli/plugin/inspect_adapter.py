@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from api.reasons import EXPLANATIONS
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Cell, Line, columns, line, size
 from disk.fs import list_names
 from disk.preflight import (
@@ -33,14 +33,12 @@ from disk.preflight import (
     header_length,
     read_header,
 )
-from disk.reasons import ADVICE
 from disk.sources import RemoteFile, Source, open_source
 from disk.weights import read_config, read_weights
 from rules.rank import round_up
 
 _TARGETS_SHOWN = 12
 _UNBOUNDED = 2**31
-_OF_JOBS = re.compile(r"\btried again\b|\bretried\b|\bretries\b")  # advice that holds only inside of a Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +92,7 @@ def _targets(config: Mapping[str, Any]) -> list[str] | str | None:
 
 
 def _finding(found: Finding) -> dict[str, str]:
-    return {"reason": found.reason, "detail": found.detail, "fix": offline(ADVICE.get(found.reason, ""))}
-
-
-def offline(text: str) -> str:
-    """Return an advice without the parts that promise a retry: here nothing is retried."""
-    return "; ".join(part for part in text.split("; ") if not _OF_JOBS.search(part))
+    return {"reason": str(found.reason), "detail": found.detail, "fix": EXPLANATIONS[found.reason].fix}
 
 
 def lines(seen: Inspected) -> list[Line]:

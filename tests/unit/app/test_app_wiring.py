@@ -7,9 +7,10 @@ from typing import Any, cast
 from prometheus_client import REGISTRY
 
 from api.kinds import AIM_SERVICE
+from api.reasons import JOB_REASONS
 from app.settings import Settings
 from app.wiring import Parts, wire
-from disk.reasons import REASONS
+from reconcile.meters import OUTCOMES
 from reconcile.service.controller import ServiceController
 
 
@@ -17,7 +18,8 @@ def test_outcomes_of_jobs_are_told_in_the_words_of_the_disk_commands() -> None:
     nobody = cast("Any", None)
     wiring = wire(Parts(Settings(admission=False), nobody, nobody, nobody, lambda _, __: None))
     controller = next(each for each in wiring.controllers if isinstance(each, ServiceController))
-    assert REASONS.keys() < controller._tools.shell._meter._reasons
+    assert controller._tools.shell._meter is not None
+    assert JOB_REASONS < OUTCOMES
 
     (services,) = (informer for informer in wiring.informers if informer.kind == AIM_SERVICE)
     metadata = {"namespace": "a", "name": "chat", "uid": "u", "resourceVersion": "1"}

@@ -29,12 +29,12 @@ from api.jobs import (
     SyncSpec,
     parse_termination_message,
 )
+from api.reasons import JOB_REASONS
 from devcluster.sources.hub import HubServer
 from devcluster.sources.s3 import S3Server
 from disk import cli
 from disk.cli import execute
 from disk.progress import Meter, describe, mebibytes, serve_progress
-from disk.reasons import REASONS, render_markdown
 from tests.unit.disk.conftest import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.unit.disk.world import adapter, fetch_spec, look, reap_spec, stage_spec, sync_spec
 
@@ -373,21 +373,7 @@ def test_rate_and_remaining_time() -> None:
 # -- documents ------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_reasons_is_current() -> None:
-    page = ROOT / "docs" / "reasons.md"
-    assert page.read_text() == render_markdown(), "run: python -m disk.reasons > docs/reasons.md"
-
-
-def test_every_reason_in_the_code_is_documented() -> None:
-    """Every literal that becomes a reason is in the table, and every reason of the table is used."""
-    pattern = re.compile(r'"((?:Source|Disk|Adapter|Model|Sync|Subtree)[A-Z][A-Za-z]+)"')
-    code = "".join(path.read_text() for path in (ROOT / "disk").rglob("*.py") if path.name != "reasons.py")
-    assert set(pattern.findall(code)) - {"SourceOptions"} <= set(REASONS)
-    unused = {name for name in REASONS if f'"{name}"' not in code}
-    assert not unused
-
-
 def test_reasons_do_not_clash_with_those_of_conditions() -> None:
     """Words that already have a meaning in a condition; docs/contract.md, Conditions."""
     conditions = {"AdapterConfigInvalid", "AdaptersStaging", "AdaptersStaged", "ParentLacksAdapterDisk"}
-    assert not conditions & set(REASONS)
+    assert not conditions & JOB_REASONS

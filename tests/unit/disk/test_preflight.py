@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api.reasons import EXPLANATIONS, JOB_REASONS
 from disk.preflight import (
     CONFIG,
     LARGEST_CONFIG,
@@ -37,7 +38,6 @@ from disk.preflight import (
     read_header,
     tensor_rank,
 )
-from disk.reasons import REASONS
 from disk.weights import inspect_adapter, read_base_modules, read_weights
 from tests.unit.disk.world import FIXTURES, lora_tensors, safetensors
 
@@ -127,7 +127,7 @@ def test_the_message_names_all_three_ranks() -> None:
     failure = check_config(config(r=64), Limits(32, 16)).failure
     assert failure is not None
     assert all(number in failure.detail for number in ("64", "32", "16"))
-    assert "maxRank" in REASONS[failure.reason].advice
+    assert "maxRank" in EXPLANATIONS[failure.reason].fix
 
 
 def test_tensors_above_the_configured_rank() -> None:
@@ -491,7 +491,7 @@ def _is_sound(verdict: Verdict) -> None:
     found = [verdict.failure, *verdict.warnings]
     for finding in found:
         if finding is not None:
-            assert finding.reason in REASONS
+            assert finding.reason in JOB_REASONS
             assert len(finding.detail) < 1500
             assert finding.detail.isprintable()
     assert verdict.rank is None or verdict.rank >= 1

@@ -10,16 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from api.reasons import EXPLANATIONS, Reason, anchor
 from app.settings import describe_settings
-from cli.lint.explain import explain
-from cli.plugin.reasons import EVENTS
 from reconcile.settings import ReconcileSettings
 from tests.unit.docs.pages import DOCS, ROOT, all_pages
 from tools.generated import Target, drift
 from tools.markdown import cell
 from tools.reference_commands import describe_commands, describe_targets
 from tools.reference_metrics import PREFIX, ROOMS, find_metrics
-from tools.reference_reasons import all_words
 from tools.reference_settings import FIXED
 
 GENERATORS = (
@@ -129,11 +127,9 @@ def _reason_of(call: ast.Call) -> Iterator[str]:
 
 
 def test_each_reason_of_the_reconciler_is_explained() -> None:
-    known = all_words()
-    unknown = {
-        word: where for word, where in _words_of_the_reconciler() if word not in known and word not in NO_REASONS
-    }
-    assert not unknown, "say what they mean in cli/plugin/reasons.py (or that they are no reasons in NO_REASONS)"
+    known = {*Reason, *NO_REASONS}
+    unknown = {word: where for word, where in _words_of_the_reconciler() if word not in known}
+    assert not unknown, "make them members of api.reasons.Reason (or list them in NO_REASONS)"
 
 
 def test_words_that_are_no_reasons_are_still_in_the_code() -> None:
@@ -146,16 +142,39 @@ def test_each_adapter_state_has_its_event() -> None:
     schema = str(AdapterStatus.model_json_schema(by_alias=True))
     for state in ("Pending", "Downloading", "Downloaded", "Failed", "Deleting", "Loaded", "LoadRejected"):
         assert state in schema
-        assert f"Adapter{state}" in EVENTS
+        assert EXPLANATIONS[Reason(f"Adapter{state}")].event_on == "AIMService"
 
 
 def test_each_reason_is_in_the_index() -> None:
-    page = _page("errors.md")
-    for reason, entries in all_words().items():
-        assert f"| `{reason}` |" in page
-        assert all(entry.means for entry in entries), reason
-    for reason in EVENTS:
-        assert f"| `{reason}` |" in _page("events.md")
+    sections = _sections()
+    assert list(sections) == sorted(Reason)
+    for reason, found in EXPLANATIONS.items():
+        assert cell(found.meaning) in sections[reason]
+        assert cell(found.fix) in sections[reason]
+    for reason, found in EXPLANATIONS.items():
+        if "event" in found.surfaces:
+            assert f"[`{reason}`](errors.md#{anchor(reason)})" in _page("events.md")
+        if "job" in found.surfaces:
+            assert f"[`{reason}`](errors.md#{anchor(reason)})" in _page("reasons.md")
+
+
+def test_no_two_reasons_of_the_index_are_explained_alike() -> None:
+    """Meaning and fix of each are its own, wherever they come from."""
+    meanings, fixes = dict[str, str](), dict[str, str]()
+    for reason, text in _sections().items():
+        meaning = text.strip().partition("\n")[0]
+        assert meanings.setdefault(meaning, reason) == reason
+        if found := re.search(r"^- \*\*What to do\*\*: (.*)$", text, re.MULTILINE):
+            fix = found[1].partition("it is retried automatically")[0]
+            waits = fix in ("", "wait; it passes automatically")
+            assert waits or fixes.setdefault(fix, reason) == reason
+    assert len(meanings) == len(Reason)
+
+
+def _sections() -> dict[str, str]:
+    """The sections of the index of reasons, by their headings."""
+    found = _page("errors.md").partition("## All reasons")[2].partition("\n## ")[0]
+    return {part.partition("\n")[0]: part.partition("\n")[2] for part in found.split("\n### ")[1:]}
 
 
 STAND_INS = frozenset({"devcluster.md", "devcluster-sources.md", "kserve-stand-in.md", "process-node.md"})
@@ -164,7 +183,7 @@ STAND_INS = frozenset({"devcluster.md", "devcluster-sources.md", "kserve-stand-i
 
 def test_reasons_that_pages_name_exist() -> None:
     """A reason in backquotes on a page of prose is one that the program speaks."""
-    known = {*all_words(), *NO_REASONS}
+    known = {*Reason, *NO_REASONS}
     suffixes = (
         "NotFound",
         "Invalid",
@@ -181,4 +200,4 @@ def test_reasons_that_pages_name_exist() -> None:
             continue
         for word in re.findall(r"`([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)`", page.read_text()):
             if word.endswith(suffixes) or word.startswith(("Source", "Adapter")):
-                assert word in known or explain(word), f"{page.name}: `{word}`"
+                assert word in known, f"{page.name}: `{word}`"

@@ -17,7 +17,6 @@ from api.jobs import JobResult
 from api.kinds import AIM_SERVICE, JOB, PERSISTENT_VOLUME_CLAIM, POD, Kind
 from api.models.service import AdapterStatus
 from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
-from disk.reasons import REASONS
 from kube.client import Client
 from kube.errors import Unreachable
 from kube.informer import Informer
@@ -42,7 +41,7 @@ class Scene:
         owner = {"owner": lambda obj: [f"a/{obj['metadata']['ownerUid']}"] if "ownerUid" in obj["metadata"] else []}
         self.informers: dict[Kind, Informer] = {JOB: Informer(client, JOB), POD: Informer(client, POD, indexes=owner)}
         self.now = BEGAN
-        self.meter = JobMeter(self.informers, REASONS, lambda: self.now)
+        self.meter = JobMeter(self.informers, lambda: self.now)
         self.versions = iter(range(1, 1000))
 
     def add(self, name: str, result: JobResult | None, *, role: str = ROLE_STAGING, **job: Any) -> Delete:

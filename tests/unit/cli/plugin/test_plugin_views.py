@@ -10,13 +10,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from api.reasons import JOB_REASONS, Reason
 from cli.plugin import disk_command, status
 from cli.plugin.edit import wait_for_adapters, wait_for_ceiling, wait_for_removal, wait_for_retry
-from cli.plugin.inspect_adapter import offline
 from cli.plugin.live import Following, differences
 from cli.plugin.output import Shape, as_text, columns, dump, size
 from cli.program import cli
-from disk.reasons import ADVICE
+from disk.failures import DiskFailure
 from tests.unit.cli.plugin.scene import Scene, base, claim, entry, service
 
 FIXTURES = Path(__file__).parents[4] / "tests" / "fixtures" / "adapters"
@@ -244,10 +244,9 @@ def test_inspect_shows_another_base_model_although_it_can_be_served() -> None:
 
 
 def test_inspect_promises_no_retry() -> None:
-    advised = {reason: advice for reason, advice in ADVICE.items() if offline(advice) != advice}
-    assert "SourceDnsFailed" in advised
-    assert not [reason for reason, advice in ADVICE.items() if "tried again" in offline(advice)]
-    assert offline("check the URL; it is retried automatically") == "check the URL"
+    failure = DiskFailure(Reason.SOURCE_DNS_FAILED, "the name of s3.example could not be resolved")
+    assert failure.message == f"{failure.problem}; it is retried automatically"
+    assert not [reason for reason in JOB_REASONS if "retried" in DiskFailure(reason, "it failed").problem]
 
 
 WRONG = {"no such folder": ("/nonexistent",), "a bad URI": ("hf://x",), "another scheme": ("http://x/y",)}

@@ -9,10 +9,9 @@ import pytest
 
 from api.jobs import JobResult
 from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
+from api.reasons import EXPLANATIONS, Reason
 from cli.plugin.output import as_text
-from cli.plugin.reasons import CONDITIONS
 from cli.plugin.why import as_lines, as_view, walk
-from disk.reasons import REASONS as DISK_REASONS
 from tests.unit.cli.plugin.scene import Scene, condition, job, lease, pod
 
 Spoil = Callable[[Scene], object]
@@ -539,15 +538,15 @@ def test_a_healthy_adapter_is_walked_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [one.name for one in DISK_REASONS.values() if one.group in ("source", "disk", "adapter")]
+    "reason", [reason for reason, one in EXPLANATIONS.items() if one.group in ("source", "disk", "adapter")]
 )
-def test_every_failure_of_a_job_is_found_with_its_fix(reason: str) -> None:
+def test_every_failure_of_a_job_is_found_with_its_fix(reason: Reason) -> None:
     scene = Scene()
     failed(f"{reason}: what happened")(scene)
     (found,) = walk(scene.snapshot(), "sql")
     assert found.broken is not None
     assert found.broken.reason == reason
-    assert DISK_REASONS[reason].advice in found.broken.fix
+    assert EXPLANATIONS[reason].advice in found.broken.fix
     assert "retry chat sql" in found.broken.fix
 
 
@@ -595,10 +594,6 @@ def test_the_view_for_programs() -> None:
     assert view["served"] is False
     assert [one["broken"] for one in view["walks"]] == ["adapter", None]
     assert view["walks"][0]["links"][-1]["reason"] == "AdapterArtifactNotFound"
-
-
-def test_every_reason_says_what_it_means() -> None:
-    assert all(meaning.means.endswith(".") for meaning in CONDITIONS.values())
 
 
 def test_a_second_pod_that_is_stuck_is_found() -> None:

@@ -1,6 +1,6 @@
 """Each documented reason either stops an adapter, so that `why` finds link and fix, or it is said why it never does.
 
-The documentation's index (docs/errors.md) is made of `all_words`; a reason that nobody has a case for fails here.
+The documentation's index (docs/errors.md) is made of `api.reasons`; a reason that nobody has a case for fails here.
 """
 
 from __future__ import annotations
@@ -11,30 +11,27 @@ import pytest
 
 from api.jobs import JobResult
 from api.names import ROLE_SUBTREE_SYNC
+from api.reasons import EXPLANATIONS, Reason, Surface
 from api.view import JsonObject
-from cli.lint.reasons import REASONS as LINT_REASONS
 from cli.plugin.chain import Link
-from cli.plugin.reasons import EVENTS
 from cli.plugin.snapshot import Snapshot
 from cli.plugin.why import walk
-from disk.reasons import REASONS as DISK_REASONS
 from rules.examples import manifest, parse
 from rules.examples import scene as spell_out
 from rules.registry import Basis, Rule, all_rules
 from rules.world import KIND_BY_NAME
 from tests.unit.cli.plugin.scene import NOW, Scene, condition, job, lease
 from tests.unit.cli.plugin.test_plugin_why import CASES, failed
-from tools.reference_reasons import all_words
 
 # -- Jobs: a failure of each is found where the Job belongs ---------------------------------------------------------
 
 FAILURES = ("source", "disk", "command")  # of any Job; files ("adapter") are looked at by staging alone
-OF_JOBS = {name: reason.group for name, reason in DISK_REASONS.items() if reason.group in FAILURES} | dict.fromkeys(
+OF_JOBS = {name: reason.group for name, reason in EXPLANATIONS.items() if reason.group in FAILURES} | dict.fromkeys(
     ("JobFailed", "JobDeadlineExceeded"), "command"
 )
 OF_FILES = [
     name
-    for name, reason in DISK_REASONS.items()
+    for name, reason in EXPLANATIONS.items()
     if (reason.group == "adapter" and name != "AdapterNotDeclared") or name == "AdapterBaseMismatch"
 ]
 
@@ -196,19 +193,23 @@ _OF_OTHERS = {
     "SizeUnusable": "ClaimProvisioningFailed",
 }
 """Rules about profiles, models and RuntimeConfigs → with what a service that uses such an object stops."""
-_SAID_BY_ITSELF = {"ServiceNotFound": "the command ends before any walk: there is no service to walk"}
+
+
+def of(surface: Surface) -> list[Reason]:
+    """The reasons that are seen there and nowhere else."""
+    return [reason for reason, one in EXPLANATIONS.items() if one.surfaces == (surface,)]
 
 
 def never_stop() -> dict[str, str]:
     """Reasons that keep nobody's adapter from being served, each with why."""
     rules = all_rules()
-    found = dict.fromkeys(_HOLDS.split(), "says that all is well") | _SAID_BY_ITSELF
-    found |= {name: "a Job that ended well" for name, one in DISK_REASONS.items() if one.group == "success"}
+    found = dict.fromkeys(_HOLDS.split(), "says that all is well")
+    found |= {name: "a Job that ended well" for name, one in EXPLANATIONS.items() if one.group == "success"}
     found |= {
-        name: "a note beside an adapter that is served" for name, one in DISK_REASONS.items() if one.group == "warning"
+        name: "a note beside an adapter that is served" for name, one in EXPLANATIONS.items() if one.group == "warning"
     }
-    found |= dict.fromkeys(LINT_REASONS, "about a file: the API server stores no such object")
-    found |= dict.fromkeys(EVENTS, "an event: it tells, the status holds")
+    found |= dict.fromkeys(of("lint"), "about a file: the API server stores no such object")
+    found |= dict.fromkeys(of("event"), "an event: the status has the state")
     found |= {reason: "a warning" for one in rules if one.warns for reason in one.reasons}
     of_requests = (Basis.TRANSITION, Basis.REQUEST)
     found |= {reason: "about a request" for one in rules if one.basis in of_requests for reason in one.reasons}
@@ -218,7 +219,7 @@ def never_stop() -> dict[str, str]:
 
 def _unaccounted() -> Iterator[str]:
     known = found_by_why() | never_stop().keys()
-    yield from (reason for reason in all_words() if reason not in known)
+    yield from (reason for reason in Reason if reason not in known)
 
 
 def test_each_reason_has_a_case_or_never_stops_an_adapter() -> None:
@@ -232,7 +233,7 @@ def test_what_stands_for_others_is_found() -> None:
 
 
 def test_the_cases_speak_documented_reasons_only() -> None:
-    assert found_by_why() <= all_words().keys()
+    assert found_by_why() <= set(Reason)
 
 
 def test_how_many() -> None:
