@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from api.reasons import EXPLANATIONS
+from api.reasons import EXPLANATIONS, Reason
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Cell, Line, columns, line, size
 from disk.fs import list_names
 from disk.preflight import (
@@ -113,7 +113,7 @@ def lines(seen: Inspected) -> list[Line]:
 def _verdict_words(shown: Mapping[str, Any]) -> Cell:
     if not shown["servable"]:
         return ("cannot be served", BAD)
-    if any(one["reason"] == "AdapterBaseMismatch" for one in shown["warnings"]):
+    if any(one["reason"] == Reason.ADAPTER_BASE_MISMATCH for one in shown["warnings"]):
         return ("can be served, but was trained on another base model", WAIT)
     return ("can be served", GOOD)
 
@@ -211,12 +211,12 @@ def _all_problems(verdict: Verdict, weights: Weights, config: bytes, limits: Lim
     Staging stops at the first problem; a person who inspects an adapter wants to know all of them.
     """
     found = verdict.failure
-    if found is None or found.reason != "AdapterRankExceedsCeiling":
+    if found is None or found.reason != Reason.ADAPTER_RANK_EXCEEDS_CEILING:
         return verdict
     failure = Finding(found.reason, f"rank {verdict.rank} is above --max-rank {limits.max_rank}")
     rest = check_weights(weights, config, replace(limits, max_rank=_UNBOUNDED), None)
     hidden = (rest.failure,) if rest.failure is not None else ()
-    warnings = tuple(one for one in rest.warnings if one.reason != "AdapterRankAboveDeclared")
+    warnings = tuple(one for one in rest.warnings if one.reason != Reason.ADAPTER_RANK_ABOVE_DECLARED)
     return replace(rest, failure=failure, warnings=(*hidden, *warnings))
 
 
