@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from api.reasons import explain
 from console.markup import Html, el, html
 from console.words import DASH, absolute, ago, stamp
 
@@ -37,6 +38,20 @@ def badge(state: str) -> Html:
     shape, tone = _LOOKS.get(state, ("○", "wait"))
     word = WORDS.get(state, state)
     return el("span", el("span", shape, class_="shape", aria_hidden="true"), " ", word, class_=f"state {tone}")
+
+
+def reason(word: str) -> Html:
+    """Return a reason; its title has what it means and what to do."""
+    found = explain(word)
+    if found is None:
+        return el("b", word)
+    return el("b", word, title=f"{found.meaning} What to do: {found.advice}." if found.advice else found.meaning)
+
+
+def reason_first(text: str) -> Html:
+    """Return a text of the form `Reason: message`, or any other as it is."""
+    word, colon, message = text.partition(": ")
+    return html(reason(word), colon, message) if explain(word) is not None else html(text)
 
 
 def bar(percentage: int, label: str) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from console.bits import badge, bar, count, plural, when
+from console.bits import badge, bar, count, plural, reason, when
 from console.board import Page, Summary
 from console.markup import Html, el, html
 from console.query import TROUBLE, Query
@@ -148,7 +148,7 @@ def refusals_part(page: Page, now: datetime) -> Html:
 def _refusal(refusal: RefusalView, now: datetime) -> Html:
     verb = {"CREATE": "not created", "UPDATE": "not changed"}.get(refusal.operation, refusal.operation.lower())
     place = f"{refusal.namespace}/" if refusal.namespace else ""
-    errors = [el("li", el("b", note.reason), " ", note.message) for note in refusal.errors]
+    errors = [el("li", reason(note.reason), " ", note.message) for note in refusal.errors]
     if refusal.more:
         errors.append(el("li", f"and {plural(refusal.more, 'more error')}"))
     if not errors:
@@ -182,7 +182,7 @@ def _event(event: EventView, now: datetime) -> Html:
             when(event.at, now),
             " ",
             warning if event.bad else None,
-            el("b", event.reason),
+            reason(event.reason),
             f" {event.kind} {place}{event.name}{times}",
         ),
         el("p", event.message, class_="said") if event.message else None,

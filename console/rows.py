@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from urllib.parse import quote
 
-from console.bits import badge, bar, when
+from console.bits import badge, bar, reason, reason_first, when
 from console.markup import Html, el, html
 from console.views import (
     ADAPTER_STATES,
@@ -115,7 +115,7 @@ def _moving(adapter: AdapterView) -> bool:
 
 
 def _note(note: Note) -> Html:
-    return el("li", el("b", note.reason), f": {note.message}" if note.message else "")
+    return el("li", reason(note.reason), f": {note.message}" if note.message else "")
 
 
 def _facts(view: ServiceView) -> Html:
@@ -156,8 +156,8 @@ def _adapter_rows(view: ServiceView, adapter: AdapterView, now: datetime) -> Htm
         again = (
             el("span", " (next try ", when(adapter.next_try, now), ")", class_="quiet") if adapter.next_try else None
         )
-        told.append(el("li", adapter.error, again))
-    told += [el("li", "Warning: ", el("b", note.reason), f": {note.message}") for note in adapter.warnings]
+        told.append(el("li", reason_first(adapter.error), again))
+    told += [el("li", "Warning: ", reason(note.reason), f": {note.message}") for note in adapter.warnings]
     if not told:
         return facts
     bad = "bad" if adapter.state in ("Failed", "LoadRejected") else ""

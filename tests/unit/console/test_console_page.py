@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from api.reasons import EXPLANATIONS, Reason
 from console.markup import Html, el, html
 from console.page import Frame, after_rows, before_rows, message_page, sign_in_page
 from console.query import Query, parse_query
@@ -95,6 +96,17 @@ async def test_nothing_of_a_stranger_is_markup_and_nothing_secret_is_shown() -> 
         assert "\u202e" not in page
         assert "<script>alert(1)</script>" in checker.text
         assert checker.tags.count("img") == 0
+
+
+async def test_a_reason_says_in_its_title_what_it_means_and_what_to_do() -> None:
+    scene = Scene()
+    scene.base()
+    scene.put(service("team-a", "gemma", adapter("a", "Failed", lastError="DiskFull: 5 bytes are needed: 3 are free")))
+    page = await whole(scene)
+    found = EXPLANATIONS[Reason.DISK_FULL]
+    assert (
+        f'<b title="{found.meaning} What to do: {found.advice}.">DiskFull</b>: 5 bytes are needed: 3 are free' in page
+    )
 
 
 async def test_landmarks_headings_and_a_real_table() -> None:
