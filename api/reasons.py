@@ -1241,7 +1241,7 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.SOURCE_REPOSITORY_NOT_FOUND: _failed(
         "source",
         "The hub has no such repository, or hides it from these credentials.",
-        "check the spelling of the repository in sourceUri; a private repository needs HF_TOKEN",
+        "check the spelling of sourceUri; a private repository needs HF_TOKEN",
     ),
     Reason.SOURCE_REVISION_NOT_FOUND: _failed(
         "source", "The repository has no such branch, tag or commit.", "check the revision after @ in sourceUri"
