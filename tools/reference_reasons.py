@@ -17,6 +17,8 @@ from rules.examples import judge_example
 from rules.registry import Rule, all_rules
 from tools.generated import ROOT, Target, run
 from tools.markdown import cell, heading, page, table
+from webhooks.admission import AdmissionSettings
+from webhooks.routes import OVERLOADED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,10 @@ class Answer:
 
 ANSWERS = (
     Answer(
-        "too many reviews at once, try again",
-        "The server already judges as many reviews as the setting maxInFlight allows (503 with Retry-After).",
-        "try again; if it lasts, raise maxInFlight, or the chart's replicas",
+        OVERLOADED,
+        "The server already judges as many reviews as the setting maxInFlight allows, or receives more than "
+        f"{AdmissionSettings().max_buffered_bytes // 2**20} MiB of bodies at once (503 with Retry-After).",
+        "try again; if it lasts, raise the setting maxInFlight, or the chart value replicas",
     ),
     Answer(
         "aim-adapters could not judge this object; its log has the cause under reference …",

@@ -13,11 +13,13 @@ import pytest
 from api.reasons import EXPLANATIONS, Reason, anchor
 from app.settings import describe_settings
 from reconcile.settings import ReconcileSettings
+from tests.unit.api.test_reasons import unreal_names
 from tests.unit.docs.pages import DOCS, ROOT, all_pages
 from tools.generated import Target, drift
 from tools.markdown import cell
 from tools.reference_commands import describe_commands, describe_targets
 from tools.reference_metrics import PREFIX, ROOMS, find_metrics
+from tools.reference_reasons import ANSWERS
 from tools.reference_settings import FIXED
 
 GENERATORS = (
@@ -175,6 +177,14 @@ def _sections() -> dict[str, str]:
     """The sections of the index of reasons, by their headings."""
     found = _page("errors.md").partition("## All reasons")[2].partition("\n## ")[0]
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in found.split("\n### ")[1:]}
+
+
+def test_messages_without_a_reason_are_explained_by_what_exists() -> None:
+    """No fix names a setting, a field or a value of the chart that there is not."""
+    of_kubernetes = {"failurePolicy", "timeoutSeconds", "caBundle"}
+    for answer in ANSWERS:
+        assert not {*unreal_names(answer.means), *unreal_names(answer.fix)} - of_kubernetes, answer.text
+    assert len({answer.fix for answer in ANSWERS}) == len({answer.means for answer in ANSWERS}) == len(ANSWERS)
 
 
 STAND_INS = frozenset({"devcluster.md", "devcluster-sources.md", "kserve-stand-in.md", "process-node.md"})

@@ -249,6 +249,14 @@ async def test_overload_is_answered_with_503_and_retry_after() -> None:
     assert app.in_flight == 0
 
 
+async def test_the_limit_in_flight_is_the_one_limit() -> None:
+    """docs/errors.md advises to raise it: what is turned away at 2 is judged at 4."""
+    settings = AdmissionSettings(max_in_flight=4, confirm_seconds=0.3)
+    app = Admission(surroundings(RANK_64), Never(), settings)
+    replies = await asyncio.gather(*(post(app, review(DYNAMIC)) for _ in range(4)))
+    assert [reply.status_code for reply in replies] == [200] * 4
+
+
 # -- live confirmation ----------------------------------------------------------------------------------------------
 
 
