@@ -293,7 +293,7 @@ LATE: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.parentArtifact",
         "it is not the base of",
     ),
-    "a model": ({"type": "model", "compatibleWith": None}, "spec.type", "no adapter, but declared as one by"),
+    "a model": ({"type": "model", "compatibleWith": None}, "spec.type", "not an adapter, but declared as one by"),
 }
 
 

@@ -54,11 +54,11 @@ def test_the_fix_of_an_unsupported_ceiling_is_a_ceiling(value: int, fix: str) ->
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("hf://acme/medical//v2", "folder without a name"),
-        ("hf://acme/medical@..", "no branch"),
-        ("hf://acme/medical@a/../b", "no branch"),
-        ("hf://acme", "organisation and name"),
-        ("hf:///medical", "organisation and name"),
+        ("hf://acme/medical//v2", "folder has no name"),
+        ("hf://acme/medical@..", "not a valid branch"),
+        ("hf://acme/medical@a/../b", "not a valid branch"),
+        ("hf://acme", "organization and name"),
+        ("hf:///medical", "organization and name"),
     ],
 )
 def test_what_is_wrong_with_a_source_is_told(uri: str, words: str) -> None:
@@ -74,7 +74,7 @@ def test_revisions_that_hubs_have_are_taken(uri: str) -> None:
 def test_the_tag_that_is_too_old_is_named_beside_a_digest() -> None:
     image = f"registry:5000/aim:0.12.1@sha256:{'a' * 64}"
     spec = {"profile": None, "model": {"image": image}, "adapterMode": "dynamic"}
-    assert "spec.model: image tag 0.12.1 is older than 0.13: it will load no adapter" in said(
+    assert "spec.model: image tag 0.12.1 is older than 0.13, so no adapter will be loaded" in said(
         judged("AIMService", spec)
     )
 
@@ -117,7 +117,7 @@ def test_a_name_that_no_object_can_have_is_not_waited_for_in_silence(name: str) 
         "spec.profile.name",
         "spec.runtimeConfigName",
     ]
-    assert all("names have a-z, 0-9, - and . only" in text for text in texts)
+    assert all("is not a valid object name; use a-z, 0-9, - and . only" in text for text in texts)
 
 
 def test_no_warning_is_cut_by_a_long_name() -> None:
