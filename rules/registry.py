@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from traceback import format_exc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api.errors import FieldWarning
 from api.kinds import Kind
 from api.reasons import Reason
 from rules.verdict import Failure, Finding
-
-if TYPE_CHECKING:
-    from rules.seen import Seen
 
 
 class Basis(Enum):
@@ -134,7 +131,7 @@ def fields_spoken_of() -> frozenset[str]:
     return frozenset(name for entry in _RULES for name in entry.when)
 
 
-def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
+def run(rules: Iterable[Rule], seen: object) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
     """Ask each rule; one that raises is recorded as a failure, and the others are still asked."""
     findings: list[Finding] = []
     warnings: list[FieldWarning] = []
