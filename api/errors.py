@@ -23,7 +23,7 @@ class Cause(StrEnum):
     NOT_FOUND = "FieldValueNotFound"
     TOO_MANY = "FieldValueTooMany"
 
-    __hash__ = str.__hash__  # as equality says; Enum's own hash is a call for every look-up
+    __hash__ = str.__hash__  # consistent with equality, and Enum's own hash costs a Python call for each look-up
 
     @property
     def words(self) -> str:
@@ -48,7 +48,7 @@ class FieldError:
 
     `path` as kubectl prints it (`spec.adapters[2].name`); `reason` a stable CamelCase word of the rule
     (`AdapterModeImmutable`), documented in docs/rules.md; `cause` the API server's kind of error; `value` the
-    offending value as the user wrote it (None: there is none to show); `hint` what to do next.
+    invalid value as the user wrote it (None: no value to show); `hint` what to do next.
     """
 
     path: str
@@ -60,7 +60,7 @@ class FieldError:
 
     @property
     def message(self) -> str:
-        """The text behind the path, worded as the API server words its own field errors."""
+        """The text after the path, in the form of the API server's own field errors."""
         shown = f': "{_printable(self.value)}"' if self.value is not None and self.cause is not Cause.REQUIRED else ""
         fix = f" ({self.hint})" if self.hint else ""
         return f"{self.cause.words}{shown}: {self.detail}{fix}"
@@ -104,7 +104,7 @@ def sorted_errors(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def set_once(errors: Iterable[FieldError]) -> list[FieldError]:
-    """Drop repeated errors, first come first kept (values need not be hashable)."""
+    """Drop repeated errors and keep the first (values need not be hashable)."""
     seen: dict[tuple[str, str, str], FieldError] = {}
     for error in errors:
         seen.setdefault((error.path, error.reason, error.detail), error)
@@ -120,7 +120,7 @@ _LONGEST_SHOWN_VALUE = 120
 
 
 def _printable(value: object) -> str:
-    """Return a value as the API server shows it: letters of any script as they are, what cannot be seen escaped."""
+    """Return a value as the API server shows it: letters of any script unchanged, invisible characters escaped."""
     text = str(value)[: _LONGEST_SHOWN_VALUE + 1]
     if isinstance(value, str) and (not text.isprintable() or "\\" in text):
         text = "".join(_escaped(char) for char in text)

@@ -1,4 +1,4 @@
-"""Which environment variables may reach a Job that writes to a shared disk. The only place that says so.
+"""Which environment variables may reach a Job that writes to a shared disk. No other place defines it.
 
 A Job runs the project's own program beside other tenants' bytes. Whatever a tenant may set is therefore an allow-list:
 credentials, endpoints and tuning of the download clients; never the writer's own settings, the interpreter's or the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 RESERVED_PREDICTOR_ENV = frozenset({"PYTHONPATH", "PROTOCOL", "STORAGE_URI", "INFERENCE_SERVICE_NAME"})
-"""KServe gives these a meaning of its own (docs/contract.md, Predictor environment)."""
+"""KServe uses these variables for itself (docs/contract.md, Predictor environment)."""
 
 ALLOWED_WORDS = "HF_TOKEN, HF_ENDPOINT, HF_HUB_* tuning, AWS_* (no paths), *_PROXY"
 

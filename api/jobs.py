@@ -1,4 +1,4 @@
-"""What the reconciler tells a Job to do, and what the Job says when it ends.
+"""What the reconciler asks a Job to do, and what the Job reports when it ends.
 
 A specification travels as command line arguments (`--service-uid=…`), never as environment, so that nothing a tenant
 can set redirects the writer; secrets never are part of it. A result travels back as the pod's termination message.
@@ -17,8 +17,11 @@ CACHE_MOUNT = "/model-cache"
 BASE_MOUNT = "/base-model"
 CREDENTIALS_MOUNT = "/var/run/secrets/aim-adapters"
 TERMINATION_LOG = "/dev/termination-log"  # where a kubelet looks for the message, unless the container names another
-TERMINATION_MESSAGE_LIMIT = 4096  # bytes; a kubelet cuts it there
-INT32, INT64 = 2**31 - 1, 2**63 - 1  # the most that fields of a status hold: one more, and no status could be stored
+TERMINATION_MESSAGE_LIMIT = 4096  # bytes; a kubelet cuts a longer message
+INT32, INT64 = (
+    2**31 - 1,
+    2**63 - 1,
+)  # the maximum of integer fields in a status: the API server would refuse a larger value
 
 
 class JobSpec(BaseModel):
@@ -56,7 +59,7 @@ class S3Options(BaseModel):
 
 
 class StageSpec(JobSpec, S3Options):
-    """Download one adapter, check it and promote it into one service's subtree (docs/contract.md, Staging)."""
+    """Download one adapter, check it and move it into one service's subtree (docs/contract.md, Staging)."""
 
     disk: str = DISK_MOUNT
     namespace: str
@@ -76,9 +79,9 @@ class StageSpec(JobSpec, S3Options):
     exclude: list[str] = Field(default_factory=list)
     strict_base: bool = False
     allow_pickle: bool = True  # `.bin` weights are an executable pickle: a warning, refused when False
-    fresh: bool = False  # fetch again although a done-marker says it is there (annotation `restage`)
+    fresh: bool = False  # download again although a done-marker exists (annotation `restage`)
     hold_changed: bool = (
-        False  # changed content under a live name: move the old away, keep the new in scratch for later
+        False  # changed content under a live name: move the old content away, keep the new one in scratch
     )
     progress_port: int = 0  # 0: no progress server
     allow_link_local: bool = False  # endpoints on link-local and metadata addresses are refused otherwise
@@ -91,16 +94,16 @@ class SyncSpec(JobSpec):
     namespace: str
     service: str
     service_uid: str
-    generation: int  # of the AIMService: a sync of an older one than the disk remembers does nothing
+    generation: int  # of the AIMService: a sync of an older generation than recorded on the disk does nothing
     sync_key: str
     declared: list[str] = Field(default_factory=list)  # adapter paths, sorted
 
 
 class ReapSpec(JobSpec):
-    """Remove what no living service needs (docs/contract.md, Reaper)."""
+    """Remove what no existing service needs (docs/contract.md, Reaper)."""
 
     disk: str = DISK_MOUNT
-    listed_at: float  # seconds since the epoch when the list of living services was complete
+    listed_at: float  # seconds since the epoch when the list of existing services was complete
     live: list[str] = Field(default_factory=list)  # UIDs of all AIMServices of the namespace
     scratch_guard_seconds: int = 1800
     subtree_skew_seconds: int = 120
@@ -119,7 +122,7 @@ class FetchSpec(JobSpec, S3Options):
     include: list[str] = Field(default_factory=list)
     exclude: list[str] = Field(default_factory=list)
     progress_port: int = 0
-    measure: bool = False  # only find out how many bytes would be fetched: result.sizeBytes, no claim is mounted
+    measure: bool = False  # only measure how many bytes a download needs (result.sizeBytes); no claim is mounted
     allow_link_local: bool = False
 
 
@@ -135,7 +138,7 @@ class Note(BaseModel):
 class JobResult(BaseModel):
     """How a Job ended; written to the termination message as JSON with camelCase keys, at most 4096 bytes.
 
-    `reason` is stable and documented; `retriable` tells whether the same Job may succeed later by itself.
+    `reason` is stable and documented; `retriable`: whether the same Job may succeed later without a change.
     """
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
@@ -145,15 +148,15 @@ class JobResult(BaseModel):
     message: str = ""
     retriable: bool = False
     retry_after_seconds: int | None = Field(None, alias="retryAfterSeconds")
-    key: str = ""  # stage key or sync key that this result speaks for
+    key: str = ""  # stage key or sync key that this result belongs to
     rank: int | None = Field(None, le=INT32)  # the real one, from the files
     base_model_id: str | None = Field(None, alias="baseModelId")
     size_bytes: int | None = Field(None, alias="sizeBytes", le=INT64)
     digest: str | None = None  # "sha256:…" over the whole content
-    revision: str | None = None  # what the source said it served: commit or etag
+    revision: str | None = None  # what the source reported: commit or etag
     staged_at: int | None = Field(None, alias="stagedAt", ge=0, le=2**37)  # seconds since the epoch
     reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes", le=INT64)
-    left: int = 0  # of a sweep: what was spared although nobody needs it, for it is young or in use: sweep again soon
+    left: int = 0  # of a sweep: unused content that was kept because it is new or in use, so sweep again soon
     removed: list[str] = Field(default_factory=list)  # paths moved away or reaped, cut when too many
     warnings: list[Note] = Field(default_factory=list)
 
@@ -173,12 +176,12 @@ class JobResult(BaseModel):
         return orjson.dumps(_speakable(dump | {"ok": self.ok}))
 
     def _shorter(self) -> Self | None:
-        """Return a shorter one that still says what happened, None when only bare facts are left."""
+        """Return a shorter result that still describes what happened, None when nothing more can be cut."""
         if self.removed:
             return self.model_copy(update={"removed": self.removed[: len(self.removed) // 2]})
         if len(self.warnings) > 1:
             return self.model_copy(update={"warnings": self.warnings[: len(self.warnings) // 2]})
-        if len(self.message) > 100:  # enough to say what happened
+        if len(self.message) > 100:  # enough to describe what happened
             return self.model_copy(update={"message": self.message[: len(self.message) // 2] + "…"})
         return None
 
@@ -186,7 +189,7 @@ class JobResult(BaseModel):
         return self.model_copy(update={"warnings": [], "message": "", "base_model_id": None, "revision": None})
 
     def _last_resort(self) -> JobResult:
-        """Return what fits whatever the fields held: a reason, key or digest beyond all measure is cut."""
+        """Return a text that always fits: even a reason, key or digest is cut if it is too long."""
         cut = _SHORTEST_CUT
         return JobResult(
             ok=self.ok,
@@ -203,7 +206,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _speakable(value: Any) -> Any:
-    """Replace lone surrogates (bytes of a file name that are no UTF-8): JSON cannot carry them."""
+    """Replace lone surrogates (bytes of a file name that are not valid UTF-8), which JSON cannot contain."""
     if isinstance(value, str):
         return _SURROGATES.sub("\ufffd", value)
     if isinstance(value, list):
@@ -212,9 +215,9 @@ def _speakable(value: Any) -> Any:
 
 
 def parse_termination_message(text: object) -> JobResult | None:
-    """Read a result back; None when the text is none of ours (killed before it wrote, another image). Never raises.
+    """Read a result back; None if no disk Job wrote the text (killed before it wrote, another image). Never raises.
 
-    Another image may say what it likes: what would draw on a terminal is replaced, a reason is a short word.
+    Another image may write anything, so control characters are replaced, and a reason is a short word.
     """
     if not isinstance(text, str) or not text.strip():
         return None
@@ -236,7 +239,7 @@ def _plain(text: str) -> str:
 
 
 class Progress(BaseModel):
-    """What `GET /progress` of a running Job's pod answers."""
+    """The response to `GET /progress` of a running Job's pod."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 

@@ -19,7 +19,7 @@ class Kind:
     namespaced: bool = True
 
     def __hash__(self) -> int:
-        """Hash cheaply: kinds are keys of what every review looks up."""
+        """Hash one field only: kinds are keys of look-ups in every review, and a dataclass would hash all five."""
         return hash(self.plural)
 
     @property

@@ -10,7 +10,7 @@ from api.kinds import AIM_GROUP
 FIELD_OWNER = "aim-adapters"
 LEASE_NAME = "aim-adapters"
 
-# Labels and annotations of ours (docs/contract.md, Annotations of a service, Labels and annotations).
+# Labels and annotations of aim-adapters (docs/contract.md, Annotations of a service, Labels and annotations).
 LABEL_SERVICE = f"{AIM_GROUP}/service"
 LABEL_ARTIFACT = f"{AIM_GROUP}/artifact"
 LABEL_ROLE = f"{AIM_GROUP}/role"  # of Jobs and claims: one of the ROLE_ values
@@ -26,7 +26,7 @@ ANNOTATION_ATTEMPT = f"{AIM_GROUP}/attempt"
 ANNOTATION_FETCH_KEY = f"{AIM_GROUP}/fetch-key"
 ANNOTATION_REAP_KEY = f"{AIM_GROUP}/reap-key"
 ANNOTATION_SYNC_KEY = f"{AIM_GROUP}/sync-key"
-ANNOTATION_TAKE_OVER = f"{AIM_GROUP}/take-over"  # on a service: another operator's InferenceService becomes ours
+ANNOTATION_TAKE_OVER = f"{AIM_GROUP}/take-over"  # on a service: take over another operator's InferenceService
 ANNOTATION_PAUSED = f"{AIM_GROUP}/reconciliation-paused"
 ANNOTATION_RETRY_STAGING = f"{AIM_GROUP}/retry-staging"
 ANNOTATION_RESTAGE = f"{AIM_GROUP}/restage"
@@ -95,7 +95,7 @@ def derive_name(*parts: str, limit: int = DNS_LABEL_LIMIT) -> str:
 
 
 def is_label_value(value: str) -> bool:
-    """Whether the API server takes a text as a label's value; the empty one, which it takes too, is left out here."""
+    """Whether the API server accepts a text as a label's value, except the empty text, which it also accepts."""
     return _LABEL_VALUE.fullmatch(value) is not None
 
 

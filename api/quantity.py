@@ -27,9 +27,9 @@ _LARGEST = Decimal(2**63 - 1)
 
 
 def parse_quantity(value: object) -> Decimal | None:
-    """Return a quantity as a number in its base unit (bytes, cores, …), or None when it is none. Never raises.
+    """Return a quantity as a number in its base unit (bytes, cores, …), or None if it is not valid. Never raises.
 
-    Beyond 2⁶³ - 1 either way it is that number, as for the API server.
+    A number beyond ±(2⁶³ - 1) becomes that limit, as in the API server.
     Source: Kubernetes API, `resource.Quantity`.
     """
     number = _read(value)

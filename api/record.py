@@ -1,4 +1,4 @@
-"""How values are declared whose making is on the hot path of every review."""
+"""A dataclass that is cheap to make, for values that every review makes many times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Made = TypeVar("Made")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[Made]) -> type[Made]:
-    """Make a dataclass with slots that nobody changes: frozen for the type checker, equal and hashable by its fields.
+    """Make a dataclass with slots that must not change: frozen for the type checker, equal and hashable by its fields.
 
     A dataclass that is frozen at run time takes three times as long to make, since it sets each field by a call.
     """

@@ -19,11 +19,11 @@ Schema = dict[str, Any]
 
 
 def object_schema(kind: Kind) -> Schema:
-    """Return the structural schema of a whole object of that kind; any served version, they are alike."""
+    """Return the structural schema of a whole object of that kind, which is the same for each served version."""
     storage = next(known for known in kinds.AIM_KINDS if known.plural == kind.plural)
     source = MODELS[storage].model_json_schema(by_alias=True)
     schema = structural(source, source.get("$defs", {}))
-    schema["properties"]["metadata"] = {"type": "object"}  # nothing else may be said about it
+    schema["properties"]["metadata"] = {"type": "object"}  # a CRD cannot restrict it further
     schema["properties"]["status"] = _tolerant(schema["properties"]["status"])
     return schema
 
@@ -74,7 +74,7 @@ _KEPT_WORDS = (
 
 
 def _resolved(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow references and unwrap `X | null`; what stands beside either wins over what is found there."""
+    """Follow references and unwrap `X | null`; keys beside either override what is found there."""
     while True:
         rest = {word: value for word, value in node.items() if word not in ("$ref", "anyOf")}
         if "$ref" in node:
@@ -93,7 +93,7 @@ def _nullable(node: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tolerant(status: Schema) -> Schema:
-    """Name a status's known words in its description instead of refusing others: other controllers write it too."""
+    """List a status's known words in its description and accept others, because other controllers write it, too."""
     out = {word: value for word, value in status.items() if word != "enum"}
     if "enum" in status:
         known = ", ".join(status["enum"])

@@ -1,7 +1,7 @@
 """Defaulted reading of objects as they come from the API server: parsed JSON in, plain values out.
 
 Every function is total: an object of a wrong shape reads as if the field were absent. Rules, reconciler and command
-line read objects only through this page, so that a default or a synonym is spelt once.
+line read objects only through this page, so that a default or a synonym is defined once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from api.source_uri import source_model_id
 Json = Mapping[str, Any]
 """An object as it is read: never changed in place."""
 JsonObject = dict[str, Any]
-"""An object that is being made, or that belongs to whoever holds it."""
+"""An object that its holder may change, for example while it makes it."""
 AdapterMode = Literal["static", "dynamic"]
 ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 EMPTY: Json = {}
@@ -149,7 +149,7 @@ class AdapterRef:
 
 
 def adapter_mode(service: object) -> AdapterMode:
-    """spec.adapterMode, `static` unless it says `dynamic`."""
+    """spec.adapterMode, `static` unless it is `dynamic`."""
     return "dynamic" if spec_of(service).get("adapterMode") == "dynamic" else "static"
 
 
@@ -208,7 +208,7 @@ def effective_features(profile: object, service: object) -> tuple[str, ...]:
 
 
 def feature_token(features: Sequence[str]) -> str | None:
-    """The one token that rules: with both in the union `adapters` wins (docs/contract.md, Feature gate)."""
+    """The token that has an effect: with both in the union `adapters` wins (docs/contract.md, Feature gate)."""
     for token in (FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY):
         if token in features:
             return token
@@ -241,7 +241,7 @@ def rank_of(spec: Json) -> int:
 
 
 def adapter_path(artifact: object, name: str | None = None) -> str:
-    """The directory and served model id: the frozen status.adapterPath, else the artifact's name."""
+    """The directory and served model id: the fixed status.adapterPath, or the artifact's name."""
     return text(artifact, "status", "adapterPath") or name_of(artifact) or (name or "")
 
 
@@ -279,7 +279,7 @@ def cached_name(cache: object) -> str | None:
 
 
 def cached_scope(cache: object) -> str:
-    """Scope of what a cache is made for: `Cluster`, or `Namespace` (also where it does not say)."""
+    """Scope of what a cache is made for: `Cluster`, or `Namespace` (also where it is not set)."""
     return text(cache, "spec", "profileScope") or text(cache, "spec", "templateScope") or "Namespace"
 
 

@@ -1,4 +1,4 @@
-"""Is it valid, and what follows from it? Pure functions over an object, its old self and the world as it is known.
+"""Whether an object is valid, and what follows from it: pure functions over it, its old version and other objects.
 
-Leaves to others: where the world comes from (informers, files, live reads) and how a verdict is spoken.
+Leaves to others: where the objects come from (informers, files, live reads), and how a verdict is shown.
 """

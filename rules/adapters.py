@@ -1,4 +1,4 @@
-"""May this adapter be served by this service? One judgement for webhook, reconciler and command line."""
+"""Whether a service can serve an adapter: one check for webhook, reconciler and command line."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def judge_adapters(
     *,
     refs: Sequence[AdapterRef] | None = None,
 ) -> list[AdapterFindings]:
-    """Return the adapters that cannot be served, in the user's order, each with all that is wrong with it.
+    """Return the adapters that cannot be served, in the user's order, each with everything that is wrong with it.
 
-    Missing and unreadable artifacts are not judged, nor is anything that rests on a base that is not known, or on a
+    Missing and unreadable artifacts are not checked. Neither is anything that depends on an unknown base or on a
     ceiling that cannot be read.
     Args: `asked` is the ceiling that they are judged against, `asked_rests_on` where it was read; `refs` are the
     declared adapters where the caller has read them already.
@@ -94,7 +94,7 @@ def judge_adapters(
 
 
 def is_fine(spec: Json, path: str, base: BaseResolution, asked: Ceiling) -> bool:
-    """Tell quickly that nothing is wrong, which is nearly always so; False only means: look closer."""
+    """Whether a quick look shows that nothing is wrong, as for most adapters. False only means: look closer."""
     limit = asked.value
     fits = spec.get("compatibleWith")
     return (
@@ -118,15 +118,15 @@ def _not_an_adapter(ref: AdapterRef, me: Ref) -> Finding:
 def _path_invalid(ref: AdapterRef, path: str, me: Ref) -> Finding | None:
     if _DIRECTORY.fullmatch(path):
         return None
-    detail = f'its frozen path "{path[:80]}" (status.adapterPath) is no directory name that a server loads'
-    hint = "delete and create the AIMArtifact again: the path is then its name"
+    detail = f'its fixed path "{path[:80]}" (status.adapterPath) is not a valid directory name for an adapter'
+    hint = "delete the AIMArtifact and create it again; its path is then its name"
     return Finding(_error(ref, REASON_PATH_INVALID, detail, hint), (me,), ref.name)
 
 
 def _path_duplicate(ref: AdapterRef, path: str, owner: AdapterRef, me: Ref) -> Finding | None:
     if owner is ref:
         return None
-    detail = f'resolves to the path "{path}" that {owner.path} "{owner.name}" has already; the path is the model name'
+    detail = f'{owner.path} "{owner.name}" already has the same path "{path}", which is the served model name'
     hint = "remove one of the two, or create one of the artifacts again under another name"
     other = Ref(AIM_ARTIFACT, me.namespace, owner.name)
     return Finding(_error(ref, REASON_PATH_DUPLICATE, detail, hint, Cause.DUPLICATE), (me, other), ref.name)
@@ -140,7 +140,7 @@ def _incompatible(ref: AdapterRef, artifact: Json, base: BaseResolution, me: Ref
         return None
     made_for = listed(fits) or "nothing, since its spec.compatibleWith is empty"
     detail = f'it fits {made_for}; the base of this service, AIMArtifact "{base.name}", is {base.model_id}'
-    hint = f'if it really fits, add "{base.model_id}" to its spec.compatibleWith; else choose another adapter'
+    hint = f'if it really fits, add "{base.model_id}" to its spec.compatibleWith; otherwise choose another adapter'
     return Finding(_error(ref, REASON_INCOMPATIBLE, detail, hint), (me, *base.looked_at), ref.name)
 
 
@@ -160,7 +160,7 @@ def _rank_above_ceiling(ref: AdapterRef, artifact: Json, asked: Ceiling, rests_o
         return None
     needed = round_up(rank)
     if needed is None:
-        detail = f"its rank {rank} is above {HIGHEST_RANK}, the highest rank that an engine takes"
+        detail = f"its rank {rank} is above {HIGHEST_RANK}, the highest rank that engines support"
         hint = f"supported ceilings: {SUPPORTED_RANKS}; train it with a lower rank"
         return Finding(_error(ref, REASON_RANK_ABOVE_CEILING, detail, hint), rests_on[:1], ref.name)
     origin = asked.origin

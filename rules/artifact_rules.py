@@ -1,4 +1,4 @@
-"""What an AIMArtifact may say (docs/contract.md, Artifacts, Edits of shared objects)."""
+"""What an AIMArtifact may contain (docs/contract.md, Artifacts, Edits of shared objects)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rules.registry import Basis, Example, Output, rule
 from rules.relations import MOST_SERVICES_JUDGED, affected, naming_services
 from rules.runtime_config import service_runtime_config
 from rules.seen import Seen, forbidden, invalid, required
-from rules.shared import size_finding, source_uri_finding, unimplemented_warnings, unknown_word, unusable_env_findings
+from rules.shared import not_found_yet, short, unimplemented_warnings, unknown_word
 from rules.suggest import did_you_mean
 from rules.verdict import Finding
 from rules.world import Index
 
 Outputs = Iterator[Output]
 
-_BASE_ID = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9._-]+$")  # said in modelId, or of an hf:// source
-_ONE_SLIP = 0.85  # names of variables resemble each other more than what they mean does
+_BASE_ID = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9._-]+$")  # of modelId or an hf:// source
+_ONE_SLIP = 0.85  # names of variables are alike even if their meanings are not
 _ADAPTER_FIELDS = ("rank", "parentArtifact", "compatibleWith")
 _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
 
@@ -39,22 +39,10 @@ _IMMUTABLE = ("type", "sourceUri", "parentArtifact", "downloadFilter")
     passes=Example("spec: {type: adapter}"),
 )
 def artifact_type_unknown(seen: Seen) -> Outputs:
-    """An artifact is a model or an adapter (the schema speaks first)."""
+    """An artifact is a model or an adapter. The schema checks this first."""
     for finding in unknown_word("spec.type", view.dig(seen.spec, "type"), ("model", "adapter")):
         error = finding.error
         yield Finding(FieldError(error.path, Reason.TYPE_UNKNOWN, error.cause, error.detail, error.value, error.hint))
-
-
-@rule(
-    AIM_ARTIFACT,
-    reason=Reason.SOURCE_UNUSABLE,
-    fields="spec.sourceUri",
-    refused=Example("spec: {sourceUri: 'hf://medical-lora'}"),
-    passes=Example("spec: {sourceUri: 'hf://acme/medical-lora/v2@main'}"),
-)
-def source_unusable(seen: Seen) -> Outputs:
-    """A source that cannot be parsed can never be downloaded, and it is immutable: better refused than stuck."""
-    yield from source_uri_finding("spec.sourceUri", view.dig(seen.spec, "sourceUri"))
 
 
 @rule(
@@ -65,16 +53,18 @@ def source_unusable(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, rank: 16}"),
 )
 def adapter_field_on_model(seen: Seen) -> Outputs:
-    """Rank, parent and compatibility describe adapters."""
-    if view.is_adapter(seen.new):
+    """Rank, parent and compatibility describe adapters only."""
+    written = seen.spec.get("type")
+    if written not in (None, "model"):  # an adapter, or an unknown type, which has a rule of its own
         return
+    why = "this artifact has type model" if written else "spec.type is not set and defaults to model"
     for key in _ADAPTER_FIELDS:
         value = view.dig(seen.spec, key)
         if value is not None and value != []:
             yield forbidden(
                 f"spec.{key}",
                 Reason.FIELD_ONLY_ON_ADAPTERS,
-                "only adapters have this field, and this artifact has type model",
+                f"only adapters have this field, and {why}",
                 "set spec.type: adapter, or remove the field",
             )
 
@@ -87,7 +77,7 @@ def adapter_field_on_model(seen: Seen) -> Outputs:
     passes=Example("spec: {type: model, adapterDisk: {size: 50Gi}, compatibleWith: null}"),
 )
 def adapter_disk_on_adapter(seen: Seen) -> Outputs:
-    """Adapters live on their base's disk."""
+    """Adapters are stored on the disk of their base."""
     if view.is_adapter(seen.new) and view.dig(seen.spec, "adapterDisk") is not None:
         yield forbidden(
             "spec.adapterDisk",
@@ -105,12 +95,12 @@ def adapter_disk_on_adapter(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, modelId: acme/medical-lora}"),
 )
 def adapter_without_model_id(seen: Seen) -> Outputs:
-    """An adapter says its own model id."""
+    """An adapter has a model id of its own."""
     if view.is_adapter(seen.new) and view.text(seen.spec, "modelId") is None:
         implied = view.model_id({"sourceUri": view.source_uri(seen.new)})
         hint = f'for example spec.modelId: "{implied}"' if implied else 'for example spec.modelId: "acme/medical-lora"'
         yield required(
-            "spec.modelId", Reason.ADAPTER_MODEL_ID_MISSING, "an adapter needs an id of its own (org/name)", hint
+            "spec.modelId", Reason.ADAPTER_MODEL_ID_MISSING, "an adapter needs a model id of its own (org/name)", hint
         )
 
 
@@ -122,7 +112,7 @@ def adapter_without_model_id(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, compatibleWith: [Qwen/Qwen3-8B]}"),
 )
 def compatibility_not_exactly_one(seen: Seen) -> Outputs:
-    """An adapter names the models it fits (recommended), or one parent artifact: exactly one of the two."""
+    """An adapter lists the models that it fits (recommended) or names one parent artifact, but not both."""
     if not view.is_adapter(seen.new):
         return
     logical, exact = bool(view.items(seen.spec, "compatibleWith")), view.parent_artifact(seen.new) is not None
@@ -130,14 +120,14 @@ def compatibility_not_exactly_one(seen: Seen) -> Outputs:
         yield required(
             "spec.compatibleWith",
             Reason.COMPATIBILITY_MISSING,
-            "nothing tells which base models this adapter fits",
+            "it is not set, so it is unknown which base models this adapter fits",
             "list model ids, for example spec.compatibleWith: [Qwen/Qwen3-8B]",
         )
     elif logical and exact:
         yield forbidden(
             "spec.parentArtifact",
             Reason.COMPATIBILITY_TWICE,
-            "spec.compatibleWith is set too, and exactly one of the two decides what the adapter fits",
+            "spec.compatibleWith is set, too, and only one of the two can define what the adapter fits",
             "keep spec.compatibleWith (recommended)",
         )
 
@@ -150,35 +140,23 @@ def compatibility_not_exactly_one(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, rank: 1}"),
 )
 def rank_below_one(seen: Seen) -> Outputs:
-    """A rank is at least 1 (the schema speaks first); absent means 16."""
+    """A rank is at least 1, and 16 if it is not set. The schema checks this first."""
     rank = view.integer(seen.spec, "rank")
     if rank is not None and rank < 1 and view.is_adapter(seen.new):
-        yield invalid("spec.rank", Reason.RANK_BELOW_ONE, "a rank is at least 1", "see r in adapter_config.json", rank)
+        yield invalid(
+            "spec.rank", Reason.RANK_BELOW_ONE, "a rank is at least 1", "use r from adapter_config.json", rank
+        )
 
 
 @rule(
     AIM_ARTIFACT,
-    reason=Reason.SIZE_UNUSABLE,
-    fields="spec.size, spec.adapterDisk.size",
-    refused=Example("spec: {type: model, compatibleWith: null, size: 0Gi}"),
-    passes=Example("spec: {type: model, compatibleWith: null, size: 60Gi}"),
-)
-def size_unusable(seen: Seen) -> Outputs:
-    """A claim needs a size above zero."""
-    yield from size_finding("spec.size", view.dig(seen.spec, "size"))
-    yield from size_finding("spec.adapterDisk.size", view.dig(seen.spec, "adapterDisk", "size"))
-
-
-@rule(
-    AIM_ARTIFACT,
-    reason=(Reason.ENV_NOT_ALLOWED, Reason.ENV_UNUSABLE),
-    fields="spec.env[i].name, spec.env[i].valueFrom",
+    reason=Reason.ENV_NOT_ALLOWED,
+    fields="spec.env[i].name",
     refused=Example("spec: {env: [{name: HF_HOME, value: /tmp}]}"),
     passes=Example("spec: {env: [{name: HF_TOKEN, value: from-a-secret}]}"),
 )
 def env_not_allowed(seen: Seen) -> Outputs:
-    """The artifact's env reaches the Job that writes the disk: an allow-list keeps the writer's settings ours."""
-    yield from unusable_env_findings(seen.new, "spec", "env", names=False)
+    """The artifact's variables reach the Job that writes the disk, so only those on an allow-list are valid."""
     for path, name in env_names(seen.new, "spec", "env"):
         if not job_env_allowed(name):
             hint = did_you_mean(name, ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"), _ONE_SLIP)
@@ -201,7 +179,7 @@ def env_not_allowed(seen: Seen) -> Outputs:
     ),
 )
 def env_beside_typed_s3(seen: Seen) -> Outputs:
-    """With a typed s3 block credentials are mounted as files; the artifact's env then only tunes."""
+    """With a typed s3 block credentials are mounted as files, so variables of the artifact may only tune downloads."""
     if not view.source_uri(seen.new).startswith("s3://") or not view.items(seen.spec, "env"):
         return
     config = service_runtime_config(seen.world, seen.new)
@@ -210,7 +188,7 @@ def env_beside_typed_s3(seen: Seen) -> Outputs:
         return
     for path, name in env_names(seen.new, "spec", "env"):
         if job_env_allowed(name) and not job_env_allowed_beside_typed_s3(name):
-            detail = f"{origin} has a typed s3 block (artifact.s3), which alone says how to reach the bucket"
+            detail = f"{origin} has a typed s3 block (artifact.s3), which alone defines how to reach the bucket"
             hint = "remove it; set spec.artifact.s3 of that RuntimeConfig instead"
             error = FieldError(path, Reason.DISALLOWED_S3_ARTIFACT_ENVIRONMENT, Cause.INVALID, detail, name, hint)
             yield Finding(error, config.looked_at)
@@ -225,7 +203,7 @@ def env_beside_typed_s3(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, compatibleWith: null, parentArtifact: qwen3-8b-base}"),
 )
 def parent_not_a_model(seen: Seen) -> Outputs:
-    """The parent of an exact adapter is a model artifact."""
+    """`spec.parentArtifact` names an artifact of type model."""
     parent = view.parent_artifact(seen.new)
     if parent is None or not view.is_adapter(seen.new):
         return
@@ -252,7 +230,7 @@ def parent_not_a_model(seen: Seen) -> Outputs:
     passes=Example("spec: {rank: 32}", old="spec: {rank: 16}"),
 )
 def immutable_field_changed(seen: Seen) -> Outputs:
-    """What an artifact is and where it comes from never changes: bytes on disks are known by it."""
+    """Type and source of an artifact are fixed at creation, because they identify the content on disks."""
     for key in _IMMUTABLE:
         differs = view.is_adapter(seen.old) != view.is_adapter(seen.new) if key == "type" else seen.changed(key)
         if differs:
@@ -278,13 +256,14 @@ def immutable_field_changed(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, compatibleWith: null, parentArtifact: qwen3-8b-base}"),
 )
 def parent_not_found_yet(seen: Seen) -> Outputs:
-    """An exact adapter waits for its parent."""
+    """The parent artifact may be applied later; the adapter waits for it."""
     parent = view.parent_artifact(seen.new)
     if parent is None or not view.is_adapter(seen.new) or parent == seen.name or not seen.world.knows(AIM_ARTIFACT):
         return
     if seen.world.get(AIM_ARTIFACT, seen.namespace, parent) is None:
-        detail = f'no AIMArtifact "{parent[:40]}" exists yet; the adapter stays Pending until it does'
-        yield FieldWarning("spec.parentArtifact", Reason.PARENT_ARTIFACT_NOT_FOUND, detail, 20)
+        then = "; the adapter stays Pending until it does"
+        reason = Reason.PARENT_ARTIFACT_NOT_FOUND
+        yield not_found_yet("spec.parentArtifact", "AIMArtifact", parent, reason=reason, then=then, room=30)
 
 
 @rule(
@@ -297,11 +276,10 @@ def parent_not_found_yet(seen: Seen) -> Outputs:
     passes=Example("spec: {runtimeConfigName: default}"),
 )
 def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
-    """A RuntimeConfig that is named may be applied next."""
+    """The RuntimeConfig that the artifact names may be applied later."""
     config = service_runtime_config(seen.world, seen.new)
     if config.missing:
-        detail = f'no RuntimeConfig "{config.name[:50]}" exists yet'
-        yield FieldWarning("spec.runtimeConfigName", Reason.REFERENCE_NOT_FOUND, detail, 20)
+        yield not_found_yet("spec.runtimeConfigName", "RuntimeConfig", config.name)
 
 
 @rule(
@@ -314,14 +292,14 @@ def artifact_runtime_config_not_found_yet(seen: Seen) -> Outputs:
     passes=Example("spec: {compatibleWith: [Qwen/Qwen3-8B, Qwen/Qwen3-4B]}"),
 )
 def base_id_impossible(seen: Seen) -> Outputs:
-    """A base is known by its model id (org/name), compared as it stands: no URI or path is ever equal to one."""
+    """`spec.compatibleWith` lists model ids (org/name), which are compared literally, so no URI or path matches."""
     if not view.is_adapter(seen.new):
         return
     for index, entry in enumerate(view.items(seen.spec, "compatibleWith")):
         if isinstance(entry, str) and entry and not _BASE_ID.match(entry):
             meant = source_model_id(entry) or source_model_id(f"hf://{entry.strip().rstrip('/')}")
-            write = f'write "{meant[:30]}"' if meant else "write org/name"
-            detail = f'no base has the model id "{entry[:30]}"; {write}'
+            write = f'write "{short(meant, 30)}"' if meant else "write org/name"
+            detail = f'no base has the model id "{short(entry, 30)}"; {write}'
             yield FieldWarning(f"spec.compatibleWith[{index}]", Reason.BASE_ID_IMPOSSIBLE, detail, 15)
 
 
@@ -334,11 +312,9 @@ def base_id_impossible(seen: Seen) -> Outputs:
     passes=Example("spec: {type: adapter, rank: 512}"),
 )
 def rank_above_highest(seen: Seen) -> Outputs:
-    """No engine takes a rank above 512; services that declare such an adapter are refused."""
+    """No engine supports a rank above 512, so services that declare this adapter will be refused."""
     if view.is_adapter(seen.new) and view.declared_rank(seen.new) > HIGHEST_RANK:
-        detail = (
-            f"{view.declared_rank(seen.new)} is above {HIGHEST_RANK}: every service that declares it will be refused"
-        )
+        detail = f"{view.declared_rank(seen.new)} is above {HIGHEST_RANK}, so services that declare it will be refused"
         yield FieldWarning("spec.rank", Reason.RANK_ABOVE_HIGHEST, detail, 10)
 
 
@@ -351,7 +327,7 @@ def rank_above_highest(seen: Seen) -> Outputs:
     passes=Example("spec: {}"),
 )
 def artifact_field_not_implemented(seen: Seen) -> Outputs:
-    """A field that others may act on, but we do not."""
+    """aim-adapters does not act on this field; other controllers may."""
     if not seen.context.admission_only:
         yield from unimplemented_warnings(seen.spec, [("retentionPriority",)])
 
@@ -382,7 +358,7 @@ def artifact_field_not_implemented(seen: Seen) -> Outputs:
     ),
 )
 def edit_breaks_services(seen: Seen) -> Outputs:
-    """What services of today cannot follow is answered with their names: an edit, or one that they waited for."""
+    """Lists the services that this edit, or this new artifact, would break or restart."""
     if seen.old is None:
         yield from _came_late(seen)
     elif view.is_adapter(seen.new):
@@ -392,9 +368,9 @@ def edit_breaks_services(seen: Seen) -> Outputs:
 
 
 def _came_late(seen: Seen) -> Outputs:
-    """Services may declare an adapter before it is there; one that they then cannot use is told when it is made.
+    """Warn about services that declared the adapter before it existed, and cannot use it.
 
-    Where it is there already (files that are judged as a whole), the services say so themselves.
+    If it exists already (files that are checked together), the rules about the services report it.
     """
     if seen.world.get(AIM_ARTIFACT, seen.namespace, seen.name) is not None:
         return
@@ -403,8 +379,8 @@ def _came_late(seen: Seen) -> Outputs:
         return
     among = affected(seen, services)
     rank, misfit = view.declared_rank(seen.new), Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES
-    for path, reason, why, told in (
-        ("spec.type", misfit, adapter_rules.REASON_NOT_AN_ADAPTER, "no adapter, but declared as one by"),
+    for path, reason, why, words in (
+        ("spec.type", misfit, adapter_rules.REASON_NOT_AN_ADAPTER, "not an adapter, but declared as one by"),
         ("spec.compatibleWith", misfit, adapter_rules.REASON_INCOMPATIBLE, "it does not fit the base of"),
         ("spec.parentArtifact", misfit, adapter_rules.REASON_WRONG_PARENT, "it is not the base of"),
         (
@@ -415,7 +391,7 @@ def _came_late(seen: Seen) -> Outputs:
         ),
     ):
         broken = [entry for entry in among if entry.newly_broken([why])]
-        yield from naming_services(path, reason, told, broken, total=len(services))
+        yield from naming_services(path, reason, words, broken, total=len(services))
 
 
 def _adapter_edit(seen: Seen) -> Outputs:
@@ -428,28 +404,30 @@ def _adapter_edit(seen: Seen) -> Outputs:
     among, total = affected(seen, services), len(services)
     if rank_differs:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
-        told = f"rank {view.declared_rank(seen.new)} is above the ceiling of"
-        yield from naming_services("spec.rank", Reason.RANK_EDIT_BREAKS_SERVICES, told, broken, total=total)
+        words = f"rank {view.declared_rank(seen.new)} is above the ceiling of"
+        yield from naming_services("spec.rank", Reason.RANK_EDIT_BREAKS_SERVICES, words, broken, total=total)
         rolls = [entry for entry in among if entry not in broken and entry.rolls]
-        told = "rolls the pods of"
-        yield from naming_services("spec.rank", Reason.RANK_EDIT_ROLLS, told, rolls, total=total, weight=2)
+        words = "rolls the pods of"
+        yield from naming_services("spec.rank", Reason.RANK_EDIT_ROLLS, words, rolls, total=total, weight=2)
     if fits_differ:
         broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
-        told = "it no longer fits the base of"
+        words = "it no longer fits the base of"
         yield from naming_services(
-            "spec.compatibleWith", Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES, told, broken, total=total
+            "spec.compatibleWith", Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES, words, broken, total=total
         )
     if id_differs:
-        told = "declared by"
-        yield from naming_services("spec.modelId", Reason.MODEL_ID_CHANGED, told, among, total=total, weight=30)
+        words = "declared by"
+        yield from naming_services("spec.modelId", Reason.MODEL_ID_CHANGED, words, among, total=total, weight=30)
 
 
 def _base_edit(seen: Seen) -> Outputs:
     services = [*seen.world.find(Index.SERVICES_BY_BASE, seen.namespace, seen.name)]
     among = affected(seen, services[:MOST_SERVICES_JUDGED])
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_INCOMPATIBLE])]
-    told = "adapters no longer fit this base in"
-    yield from naming_services("spec.modelId", Reason.MODEL_ID_EDIT_BREAKS_SERVICES, told, broken, total=len(services))
+    words = "adapters no longer fit this base in"
+    yield from naming_services("spec.modelId", Reason.MODEL_ID_EDIT_BREAKS_SERVICES, words, broken, total=len(services))
     if not broken:
-        told = "base of"
-        yield from naming_services("spec.modelId", Reason.MODEL_ID_CHANGED, told, among, total=len(services), weight=30)
+        words = "base of"
+        yield from naming_services(
+            "spec.modelId", Reason.MODEL_ID_CHANGED, words, among, total=len(services), weight=30
+        )

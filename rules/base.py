@@ -18,8 +18,8 @@ from rules.world import Index, World
 class BaseResolution:
     """The base-model artifact that a service's adapters bind to.
 
-    known: `artifact` exists and is what the cache resolved, or would adopt · guessed: only the model source tells
-    `model_id` · unknown: not even that; nothing is judged · ambiguous: several model sources (`count`).
+    known: `artifact` exists and is what the cache resolved, or would adopt · guessed: only the model source implies
+    `model_id` · unknown: not even that, so nothing is checked · ambiguous: several model sources (`count`).
     """
 
     state: Literal["known", "guessed", "unknown", "ambiguous"]
@@ -31,7 +31,7 @@ class BaseResolution:
 
     @property
     def known(self) -> bool:
-        """Whether compatibility can be judged."""
+        """Whether compatibility can be checked."""
         return self.state == "known"
 
     @property
@@ -41,7 +41,7 @@ class BaseResolution:
 
     @property
     def looked_at(self) -> tuple[Ref, ...]:
-        """Every object that this rests on."""
+        """Every object that this depends on."""
         if not self.known:
             return self.pipeline.looked_at
         return (*self.pipeline.looked_at, Ref(AIM_ARTIFACT, view.namespace_of(self.artifact), self.name))

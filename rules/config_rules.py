@@ -1,4 +1,4 @@
-"""What RuntimeConfigs may say (docs/contract.md, RuntimeConfig, S3 settings, Dynamic ceiling)."""
+"""What RuntimeConfigs may contain (docs/contract.md, RuntimeConfig, S3 settings, Dynamic ceiling)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 from api import view
 from api.errors import Cause, FieldError, FieldWarning
-from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_PROFILE_CACHE, AIM_RUNTIME_CONFIG, AIM_TEMPLATE_CACHE
+from api.kinds import AIM_CLUSTER_RUNTIME_CONFIG, AIM_RUNTIME_CONFIG
 from api.names import RANK_CEILINGS
 from api.reasons import Reason
 from rules import adapters as adapter_rules
-from rules.environment import env_names, job_env_allowed
 from rules.rank import SUPPORTED_RANKS, next_supported
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import affected, naming_services
 from rules.seen import Seen, forbidden, required
-from rules.shared import size_finding, unimplemented_warnings, unusable_env_findings
+from rules.shared import unimplemented_warnings
 from rules.verdict import Finding
 from rules.world import Index
 
@@ -41,7 +40,7 @@ _UNIMPLEMENTED = (
     passes=Example("spec: {adapterRuntime: {maxRank: 64}}"),
 )
 def config_max_rank_unsupported(seen: Seen) -> Outputs:
-    """The ceiling is one of the values that engines start with."""
+    """The rank ceiling is one of the values that engines support."""
     value = view.dig(seen.spec, "adapterRuntime", "maxRank")
     if value is not None and value not in RANK_CEILINGS:
         detail = f"supported values: {SUPPORTED_RANKS}"
@@ -57,16 +56,16 @@ def config_max_rank_unsupported(seen: Seen) -> Outputs:
     passes=Example("spec: {artifact: {s3: {auth: {mode: static, credentialsSecretRef: {name: bucket-keys}}}}}"),
 )
 def s3_secret_iff_static(seen: Seen) -> Outputs:
-    """Static credentials come from a Secret, and only they do."""
+    """Static credentials come from a Secret, and other modes use none."""
     path = "spec.artifact.s3.auth.credentialsSecretRef"
     mode = view.text(seen.spec, "artifact", "s3", "auth", "mode")
     secret = view.dig(seen.spec, "artifact", "s3", "auth", "credentialsSecretRef")
     if mode == "static" and secret is None:
         yield required(path, Reason.S3_SECRET_MISSING, "auth.mode is static", "name the Secret that holds the keys")
     elif mode != "static" and secret is not None:
-        told = f'auth.mode is "{mode}"' if mode else "auth.mode is not static"
+        mode_is = f'auth.mode is "{mode}"' if mode else "auth.mode is not static"
         yield forbidden(
-            path, Reason.S3_SECRET_UNUSED, f"{told}, so the Secret would not be used", "set auth.mode: static"
+            path, Reason.S3_SECRET_UNUSED, f"{mode_is}, so the Secret would not be used", "set auth.mode: static"
         )
 
 
@@ -81,13 +80,13 @@ def s3_secret_iff_static(seen: Seen) -> Outputs:
     passes=Example("spec: {artifact: {s3: {tls: {caBundleRef: {kind: ConfigMap, name: ca, key: ca.crt}}}}}"),
 )
 def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
-    """A CA bundle that nobody checks with is a mistake."""
+    """A CA bundle has no effect if verification is skipped."""
     tls = view.dig(seen.spec, "artifact", "s3", "tls")
     if view.dig(tls, "caBundleRef") is not None and view.dig(tls, "insecureSkipVerify") is True:
         yield forbidden(
             "spec.artifact.s3.tls.insecureSkipVerify",
             Reason.S3_TLS_CONTRADICTION,
-            "tls.caBundleRef is set, and skipping verification would make it useless",
+            "tls.caBundleRef is set, but it has no effect if verification is skipped",
             "remove insecureSkipVerify",
         )
 
@@ -100,42 +99,16 @@ def s3_ca_with_skip_verify(seen: Seen) -> Outputs:
     passes=Example("spec: {artifact: {s3: {endpoint: 'https://minio.example:9000'}}}"),
 )
 def s3_endpoint_with_credentials(seen: Seen) -> Outputs:
-    """Whoever may read the object would read them, and no client signs with them: the value is not repeated."""
+    """Everyone who can read the object can read credentials in the URL, and no client uses them."""
     endpoint = view.text(seen.spec, "artifact", "s3", "endpoint") or ""
     host = re.split(r"[/?#]", endpoint.partition("://")[2], maxsplit=1)[0]
     if "@" in host:
         yield forbidden(
             "spec.artifact.s3.endpoint",
             Reason.S3_ENDPOINT_CREDENTIALS,
-            "user and password in the URL can be read by all who read this object, and are not used",
-            "remove what stands before @, and name a Secret in auth.credentialsSecretRef with auth.mode: static",
+            "everyone who can read this object can read the user and password in the URL, and they are not used",
+            "remove the part before @, set auth.mode: static, and name a Secret in auth.credentialsSecretRef",
         )
-
-
-@rule(
-    *BOTH,
-    reason=Reason.SIZE_UNUSABLE,
-    fields="spec.storage.adapterDiskSize",
-    refused=Example("spec: {storage: {adapterDiskSize: 0Gi}}"),
-    passes=Example("spec: {storage: {adapterDiskSize: 50Gi}}"),
-)
-def adapter_disk_size_unusable(seen: Seen) -> Outputs:
-    """A claim needs a size above zero."""
-    yield from size_finding("spec.storage.adapterDiskSize", view.dig(seen.spec, "storage", "adapterDiskSize"))
-
-
-@rule(
-    *BOTH,
-    AIM_PROFILE_CACHE,
-    AIM_TEMPLATE_CACHE,
-    reason=Reason.ENV_UNUSABLE,
-    fields="spec.env[i].valueFrom",
-    refused=Example("spec: {env: [{name: HF_TOKEN, value: x, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
-    passes=Example("spec: {env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}]}"),
-)
-def job_env_unusable(seen: Seen) -> Outputs:
-    """Download Jobs take a variable's value from one place."""
-    yield from unusable_env_findings(seen.new, "spec", "env", names=False)
 
 
 @rule(
@@ -148,28 +121,24 @@ def job_env_unusable(seen: Seen) -> Outputs:
     passes=Example("spec: {adapterRuntime: {maxRank: 64}}"),
 )
 def config_field_not_implemented(seen: Seen) -> Outputs:
-    """A field that others may act on, but we do not."""
+    """aim-adapters does not act on this field; other controllers may."""
     if not seen.context.admission_only:
         yield from unimplemented_warnings(seen.spec, _UNIMPLEMENTED)
 
 
 @rule(
     *BOTH,
-    reason=(Reason.FIELD_DEPRECATED, Reason.ENV_HAS_NO_EFFECT),
-    fields="spec.defaultStorageClassName, spec.pvcHeadroomPercent, spec.env[i].name",
+    reason=Reason.FIELD_DEPRECATED,
+    fields="spec.defaultStorageClassName, spec.pvcHeadroomPercent",
     warns=True,
     refused=Example("spec: {defaultStorageClassName: fast}"),
     passes=Example("spec: {storage: {defaultStorageClassName: fast}}"),
 )
-def config_setting_without_effect(seen: Seen) -> Outputs:
-    """Deprecated fields count last; variables that no Job takes are said."""
+def config_field_deprecated(seen: Seen) -> Outputs:
+    """A deprecated field is used only where its replacement is not set."""
     for key in ("defaultStorageClassName", "pvcHeadroomPercent"):
         if view.dig(seen.spec, key) is not None:
             yield FieldWarning(f"spec.{key}", Reason.FIELD_DEPRECATED, f"deprecated; use spec.storage.{key}", 70)
-    for path, name in env_names(seen.new, "spec", "env"):
-        if not job_env_allowed(name):
-            detail = f"{name[:40]} has no effect: download Jobs take credentials and tuning only"
-            yield FieldWarning(path, Reason.ENV_HAS_NO_EFFECT, detail, 45)
 
 
 @rule(
@@ -192,7 +161,7 @@ def config_setting_without_effect(seen: Seen) -> Outputs:
     ),
 )
 def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
-    """A ceiling that services use now: who cannot follow, and whose pods restart."""
+    """Lists the services that the new rank ceiling would break, and those whose pods it would restart."""
     was, now = (view.dig(spec, "adapterRuntime", "maxRank") for spec in (seen.old_spec, seen.spec))
     if was == now:
         return
@@ -200,8 +169,8 @@ def max_rank_edit_concerns_services(seen: Seen) -> Outputs:
     dynamic = [service for service in services if view.dig(service, "spec", "adapterMode") == "dynamic"]
     among = affected(seen, dynamic)
     broken = [entry for entry in among if entry.newly_broken([adapter_rules.REASON_RANK_ABOVE_CEILING])]
-    told = "too low for adapters of"
-    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_BREAKS_SERVICES, told, broken, total=len(dynamic))
+    words = "too low for adapters of"
+    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_BREAKS_SERVICES, words, broken, total=len(dynamic))
     rolls = [entry for entry in among if entry not in broken and entry.rolls]
-    told = "rolls the pods of"
-    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_ROLLS, told, rolls, total=len(dynamic), weight=2)
+    words = "rolls the pods of"
+    yield from naming_services(_MAX_RANK, Reason.MAX_RANK_EDIT_ROLLS, words, rolls, total=len(dynamic), weight=2)

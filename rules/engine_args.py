@@ -1,4 +1,4 @@
-"""Arguments that the engine is given, and those that switch its adapters off: what is staged is then never loaded."""
+"""Arguments of the engine, and those that disable LoRA, so that staged adapters are never loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO = frozenset({"false", "0", "no", "off"})
 
 
 def switches_adapters_off(seen: ServiceSeen) -> tuple[str, str] | None:
-    """Return the field and the argument that switch adapters off in what the engine is given, None where none does.
+    """Return the field and the argument that disable LoRA in the engine, None if none does.
 
     A later layer wins: profile, profileOverrides, the service's AIM_ENGINE_ARGS.
     Source: docs/contract.md, Predictor environment.
@@ -46,7 +46,7 @@ def _layers(seen: ServiceSeen) -> Iterable[tuple[str, Json]]:
 
 
 def parse_engine_args(value: str) -> dict[str, Any] | None:
-    """Return the JSON object that a value of AIM_ENGINE_ARGS is, None where it is none."""
+    """Return the JSON object in a value of AIM_ENGINE_ARGS, None if it is not one."""
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):

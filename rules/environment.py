@@ -1,4 +1,4 @@
-"""Which environment a user may set where (docs/contract.md, Job environment, Predictor environment)."""
+"""Which environment variables a user may set, and where (docs/contract.md, Job environment, Predictor environment)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def env_names(obj: object, *path: str) -> Iterator[tuple[str, str]]:
 
 
 def usable_env_entry(entry: Json) -> bool:
-    """Whether a pod can take an entry: a name that is one, and a value from one place (Kubernetes 1.32's rules)."""
+    """Whether a pod can use an entry: a valid name, and a value from one place (the rules of Kubernetes 1.32)."""
     name, source = entry.get("name"), entry.get("valueFrom")
     if not isinstance(name, str) or "=" in name or not name.isascii() or not name.isprintable():
         return False

@@ -1,4 +1,4 @@
-"""The plain manifests that rule examples are patches of, and the world that surrounds them."""
+"""The plain manifests that rule examples are patches of, and the other objects around them."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ _Loader.add_constructor("!repeat", _repeat)
 
 @cache
 def parse(text: str) -> Any:
-    """Parse the YAML of an example; the value is shared, so nobody changes it."""
+    """Parse the YAML of an example; the value is shared and must not be changed."""
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of the safe loader
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """An example, spelt out."""
+    """An example in full."""
 
     new: dict[str, Any]
     old: dict[str, Any] | None
@@ -118,14 +118,14 @@ class Scene:
 
 
 def scene(kind: Kind, example: Example) -> Scene:
-    """Spell an example out for a kind."""
+    """Return an example in full for a kind."""
     new = manifest(kind.kind, parse(example.new))
     old = None if example.old is None else manifest(kind.kind, parse(example.old))
     return Scene(new, old, surroundings(parse(example.world)), example.version or kind.version)
 
 
 def surroundings(patches: Iterable[Any] = ()) -> SnapshotWorld:
-    """Return the world around the examples, with patches laid over objects of the same kind and name."""
+    """Return the objects around the examples, with patches laid over objects of the same kind and name."""
     objects: dict[tuple[str, str, str], dict[str, Any]] = {}
     for patch in (*parse(_SURROUNDINGS), *patches):
         kind = KIND_BY_NAME[patch["kind"]]
@@ -136,7 +136,7 @@ def surroundings(patches: Iterable[Any] = ()) -> SnapshotWorld:
 
 
 def manifest(kind_name: str, patch: Json) -> dict[str, Any]:
-    """Return the plain manifest of a kind with a patch; under another name only kind and namespace are plain."""
+    """Return the plain manifest of a kind with a patch; under another name it has the kind and the namespace only."""
     plain = parse(_PLAIN)[kind_name]
     kind = KIND_BY_NAME[kind_name]
     name = (patch.get("metadata") or {}).get("name")
@@ -167,7 +167,7 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def judge_example(entry: Rule, example: Example, kind_name: str) -> Verdict:
-    """Judge an example as the rule's basis asks."""
+    """Check an example as the basis of the rule asks."""
     kind = KIND_BY_NAME[kind_name]
     spelt = scene(kind, example)
     if entry.basis is Basis.STORED:

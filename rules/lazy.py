@@ -1,4 +1,4 @@
-"""An attribute that is worked out when first asked, without the lock of functools.cached_property."""
+"""An attribute that is computed on first use, without the lock of functools.cached_property."""
 
 from __future__ import annotations
 

@@ -1,25 +1,18 @@
-"""What models and service templates may say (docs/contract.md, Models and templates)."""
+"""What models and service templates may contain (docs/contract.md, Models and templates)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from api import view
-from api.errors import Cause, FieldError, FieldWarning
+from api.errors import Cause, FieldError
 from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL, AIM_SERVICE_TEMPLATE
 from api.reasons import Reason
-from rules.environment import env_names
 from rules.references import Missing, lookup
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, affected, naming_services
 from rules.seen import Seen, forbidden
-from rules.shared import (
-    reserved_env_findings,
-    source_findings,
-    unfamiliar_accelerator,
-    unimplemented_warnings,
-    unusable_env_findings,
-)
+from rules.shared import not_found_yet, unfamiliar_accelerator, unimplemented_warnings
 from rules.verdict import Finding
 from rules.world import Index
 
@@ -38,47 +31,17 @@ _DECLARED = (
 
 @rule(
     *MODELS,
-    *TEMPLATES,
-    reason=(Reason.ENV_RESERVED, Reason.ENV_UNUSABLE),
-    fields="spec.env[i].name, spec.modelSources[i].env[j].name",
-    refused=Example("spec: {env: [{name: INFERENCE_SERVICE_NAME, value: x}]}"),
-    passes=Example("spec: {env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]}"),
-)
-def model_env_reserved(seen: Seen) -> Outputs:
-    """KServe gives a few variables of the server container a meaning of its own, and pods do not take every entry."""
-    yield from unusable_env_findings(seen.new, "spec", "env")
-    yield from reserved_env_findings(env_names(seen.new, "spec", "env"))
-    for index, source in enumerate(view.items(seen.spec, "modelSources")):
-        prefix = f"spec.modelSources[{index}]."
-        yield from reserved_env_findings((prefix + path, name) for path, name in env_names(source, "env"))
-
-
-@rule(
-    *MODELS,
-    *TEMPLATES,
-    reason=(Reason.SOURCE_UNUSABLE, Reason.SIZE_UNUSABLE),
-    fields="spec.modelSources[i].sourceUri, spec.modelSources[i].size",
-    refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen3-8B'}]}"),
-    passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
-)
-def model_source_of_template_unusable(seen: Seen) -> Outputs:
-    """A source that cannot be parsed can never be downloaded."""
-    yield from source_findings(seen.new, "spec", "modelSources")
-
-
-@rule(
-    *MODELS,
     reason=Reason.TOO_MANY_MODEL_SOURCES,
     fields="spec.modelSources",
     refused=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}, {sourceUri: 'hf://Qwen/Qwen3-4B'}]}"),
     passes=Example("spec: {modelSources: [{sourceUri: 'hf://Qwen/Qwen3-8B'}]}"),
 )
 def model_with_several_sources(seen: Seen) -> Outputs:
-    """A model has at most one source (the schema speaks first)."""
+    """A model has at most one source. The schema checks this first."""
     count = len(view.items(seen.spec, "modelSources"))
     if count > 1:
         detail = f"a model has at most one source, not {count}"
-        hint = "make one AIMModel for each"
+        hint = "create one AIMModel for each"
         yield Finding(
             FieldError("spec.modelSources", Reason.TOO_MANY_MODEL_SOURCES, Cause.TOO_MANY, detail, count, hint)
         )
@@ -93,7 +56,7 @@ def model_with_several_sources(seen: Seen) -> Outputs:
     passes=Example("spec: {metric: latency, env: [{name: A, value: b}]}", old="spec: {metric: latency}"),
 )
 def template_field_changed(seen: Seen) -> Outputs:
-    """What a template is for is its identity."""
+    """Model, metric, precision and hardware identify the template, so they are fixed at creation."""
     for key in ("modelName", "metric", "precision", "hardware"):
         if seen.changed(key):
             yield forbidden(
@@ -119,14 +82,14 @@ def template_field_changed(seen: Seen) -> Outputs:
     ),
 )
 def model_edit_breaks_services(seen: Seen) -> Outputs:
-    """Services that name the model bind their adapters to its source as it is now: who loses the base is named."""
+    """Lists the services whose adapters do not fit the new source of the model."""
     if not seen.changed("modelSources"):
         return
     services = seen.world.find(Index.SERVICES_BY_MODEL, seen.namespace or None, seen.name)
     broken = [entry for entry in affected(seen, services) if entry.newly_broken(BASE_REASONS)]
-    told = "adapters no longer fit in"
+    words = "adapters no longer fit in"
     yield from naming_services(
-        "spec.modelSources", Reason.SOURCES_EDIT_BREAKS_SERVICES, told, broken, total=len(services)
+        "spec.modelSources", Reason.SOURCES_EDIT_BREAKS_SERVICES, words, broken, total=len(services)
     )
 
 
@@ -139,7 +102,7 @@ def model_edit_breaks_services(seen: Seen) -> Outputs:
     passes=Example("spec: {image: 'amdenterpriseai/aim-qwen-qwen3-8b:0.13.0'}"),
 )
 def model_field_not_implemented(seen: Seen) -> Outputs:
-    """A field that others may act on, but we do not."""
+    """aim-adapters does not act on this field; other controllers may."""
     if not seen.context.admission_only:
         paths = [("custom",), ("customTemplates",), ("discovery",), ("imageMetadata",)]
         yield from unimplemented_warnings(seen.spec, paths)
@@ -155,29 +118,54 @@ def model_field_not_implemented(seen: Seen) -> Outputs:
     passes=Example("spec: {defaultServiceTemplate: null}"),
 )
 def default_template_not_found_yet(seen: Seen) -> Outputs:
-    """The default template may be applied next; a cluster model's may live in any namespace and is not looked for."""
+    """The default template that the model names may be applied later."""
     name = view.text(seen.spec, "defaultServiceTemplate")
     if name is not None and isinstance(lookup(seen.world, TEMPLATES, seen.namespace, name), Missing):
-        yield FieldWarning(
-            "spec.defaultServiceTemplate", Reason.REFERENCE_NOT_FOUND, f'no "{name[:50]}" exists yet', 30
-        )
+        kinds = " or ".join(kind.kind for kind in TEMPLATES)
+        yield not_found_yet("spec.defaultServiceTemplate", kinds, name, weight=30, room=24)
 
 
 @rule(
     *TEMPLATES,
-    reason=(Reason.FIELD_NOT_IMPLEMENTED, Reason.ACCELERATOR_MODEL_UNFAMILIAR, Reason.REFERENCE_NOT_FOUND),
-    fields="spec.hardware.gpu.minVram, spec.hardware.gpu.model, spec.modelName",
-    basis=Basis.WORLD,
+    reason=Reason.FIELD_NOT_IMPLEMENTED,
+    fields="spec.hardware.gpu.minVram",
     warns=True,
     refused=Example("spec: {hardware: {gpu: {model: MI300X, count: 1, minVram: 64Gi}}}"),
     passes=Example("spec: {hardware: {gpu: {model: MI300X, count: 1}}}"),
+    when=("hardware",),
 )
-def template_setting_suspect(seen: Seen) -> Outputs:
-    """What has no effect, finds no node, or belongs to a model that is not there yet."""
+def template_field_not_implemented(seen: Seen) -> Outputs:
+    """aim-adapters does not act on this field; other controllers may."""
     if not seen.context.admission_only:
         yield from unimplemented_warnings(seen.spec, [("hardware", "gpu", "minVram")])
+
+
+@rule(
+    *TEMPLATES,
+    reason=Reason.ACCELERATOR_MODEL_UNFAMILIAR,
+    fields="spec.hardware.gpu.model",
+    warns=True,
+    refused=Example("spec: {hardware: {gpu: {model: MI300x, count: 1}}}"),
+    passes=Example("spec: {hardware: {gpu: {model: MI300X, count: 1}}}"),
+    when=("hardware",),
+)
+def template_accelerator_unfamiliar(seen: Seen) -> Outputs:
+    """The accelerator model looks like a misspelling of a known one, so no node will match."""
     yield from unfamiliar_accelerator("spec.hardware.gpu.model", view.text(seen.spec, "hardware", "gpu", "model"))
+
+
+@rule(
+    AIM_SERVICE_TEMPLATE,
+    reason=Reason.REFERENCE_NOT_FOUND,
+    fields="spec.modelName",
+    basis=Basis.WORLD,
+    warns=True,
+    refused=Example("spec: {modelName: not-yet}"),
+    passes=Example("spec: {modelName: qwen3-8b}"),
+)
+def model_of_template_not_found_yet(seen: Seen) -> Outputs:
+    """The model that the template names may be applied later."""
     name = view.text(seen.spec, "modelName")
-    kinds = MODELS if seen.namespace else (AIM_CLUSTER_MODEL,)
-    if name is not None and isinstance(lookup(seen.world, kinds, seen.namespace, name), Missing) and seen.namespace:
-        yield FieldWarning("spec.modelName", Reason.REFERENCE_NOT_FOUND, f'no model "{name[:50]}" exists yet', 30)
+    if name is not None and seen.namespace and isinstance(lookup(seen.world, MODELS, seen.namespace, name), Missing):
+        kinds = " or ".join(kind.kind for kind in MODELS)
+        yield not_found_yet("spec.modelName", kinds, name, weight=30)

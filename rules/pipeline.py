@@ -1,4 +1,4 @@
-"""How a service comes to its image and its model sources: by a profile, or by a model and a template."""
+"""How a service gets its image and its model sources: from a profile, or from a model and a template."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def effective_profile(profile: object, service: object) -> dict[str, Any]:
 
 @record
 class Pipeline:
-    """How a service comes to its image and its weights, as far as the world tells.
+    """How a service gets its image and its weights, as far as it is known.
 
-    `sources` are the effective model sources, None while what would tell them is missing or unread. `fitting` are the
-    templates among which none was chosen (several fit, or none: empty).
+    `sources` are the effective model sources, None while the object that lists them is missing or unread. `fitting` are
+    the templates among which none was chosen (several fit, or none: empty).
     """
 
     kind: Literal["profile", "template"]
@@ -77,7 +77,7 @@ class Pipeline:
 
     @property
     def looked_at(self) -> tuple[Ref, ...]:
-        """Every object that this rests on."""
+        """Every object that this depends on."""
         found = (self.profile, self.model, self.template)
         return tuple(ref for reference in found if reference is not None for ref in reference.looked_at)
 
@@ -103,11 +103,11 @@ def _profile_pipeline(world: World, service: object) -> Pipeline:
     )
 
 
-NO_TEMPLATE = "no template fits the model: it is served with 1 GPU, on any node that has one"
+NO_TEMPLATE = "no template fits the model, so it is served with 1 GPU on any node that has one"
 
 
 def without_template(pipeline: Pipeline) -> bool:
-    """Whether a model is served as it is, for no template fits it."""
+    """Whether a model is served without a template, because none fits it."""
     return (
         pipeline.kind == "template"
         and isinstance(pipeline.model, Resolved)
@@ -125,7 +125,7 @@ def _template_pipeline(world: World, service: object) -> Pipeline:
     namespace = view.namespace_of(service)
     model = _resolve_model(world, service, namespace)
     template, fitting = _resolve_template(world, service, namespace, model)
-    if model is None and isinstance(template, Resolved):  # the template alone tells the model
+    if model is None and isinstance(template, Resolved):  # the template alone names the model
         name = view.text(template.obj, "spec", "modelName")
         model = lookup(world, _MODEL_KINDS, namespace, name) if name else None
     return Pipeline(
@@ -150,13 +150,13 @@ def _resolve_model(world: World, service: object, namespace: str) -> Reference |
         obj = candidates[0]
         kind = AIM_MODEL if view.namespace_of(obj) else AIM_CLUSTER_MODEL
         return Resolved(kind, obj, (kind,), view.namespace_of(obj))
-    return None  # the bare image serves; nothing but the image is known of it
+    return None  # the image alone is served, and nothing else is known about it
 
 
 def _resolve_template(
     world: World, service: object, namespace: str, model: Reference | None
 ) -> tuple[Reference | None, tuple[Json, ...]]:
-    """Explicit, the model's default, the only one that fits, or of several the one that the service has already."""
+    """Return the named one, the model's default, the only one that fits, or of several the one already in use."""
     named = view.text(service, "spec", "template", "name")
     if named is None and isinstance(model, Resolved):
         named = view.text(model.obj, "spec", "defaultServiceTemplate")
@@ -178,7 +178,7 @@ def _resolve_template(
 
 
 def _chosen_before(service: object, fitting: Iterable[Json]) -> Json | None:
-    """Return the template that the status says is used: one that comes later takes no running service its own."""
+    """Return the template that the status records: a later template does not replace that of a running service."""
     recorded = view.mapping(service, "status", "resolvedTemplate")
     for template in fitting:
         if (_template_kind(template).kind, view.name_of(template)) == (recorded.get("kind"), recorded.get("name")):

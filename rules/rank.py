@@ -1,4 +1,4 @@
-"""The LoRA rank ceiling: what the container starts with, and who may not be served under it.
+"""The LoRA rank ceiling: the value that the container starts with, and the adapters that exceed it.
 
 Source: docs/contract.md, Rank ceiling.
 """
@@ -30,17 +30,17 @@ def round_up(rank: int) -> int | None:
 
 
 def next_supported(value: object) -> str:
-    """Return what to write instead of a ceiling that no engine takes."""
+    """Return what to write instead of a ceiling that no engine supports."""
     if not isinstance(value, int) or isinstance(value, bool):
-        return "choose one of them"
+        return "choose one of these values"
     larger = round_up(value)
-    return f"choose {HIGHEST_RANK}, the highest" if larger is None else f"choose {larger}, the next larger one"
+    return f"choose {HIGHEST_RANK}, the highest value" if larger is None else f"choose {larger}, the next larger one"
 
 
 def static_ceiling(ranks: Iterable[int], floor: int | None = None) -> int | None:
     """Return the ceiling of a static service: the largest rank rounded up, never below `floor`.
 
-    Ranks above 512 do not count (their adapters are refused). None: nothing is known to hold.
+    Ranks above 512 do not count (their adapters are refused). None: no rank is known.
     """
     known = [rounded for rank in ranks if (rounded := round_up(rank)) is not None]
     if floor is not None:
@@ -50,7 +50,7 @@ def static_ceiling(ranks: Iterable[int], floor: int | None = None) -> int | None
 
 @record
 class Ceiling:
-    """What is asked for, and who asks: `value` None means that it cannot be read."""
+    """The ceiling that is asked for and where it is set; `value` None: it cannot be read."""
 
     value: int | None
     origin: str
@@ -78,9 +78,9 @@ _ASKED_IN_STATIC_MODE = Ceiling(HIGHEST_RANK, "highest supported rank")
 
 
 def asked_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
-    """Return what adapters are judged against; its value is None when nothing may be judged.
+    """Return the ceiling that adapters are compared with; its value is None when none can be compared.
 
-    That is so when it cannot be read, or is nothing that an engine takes.
+    That is the case when it cannot be read, or is a value that no engine supports.
     """
     if view.adapter_mode(service) == "static":
         return _ASKED_IN_STATIC_MODE
@@ -90,12 +90,12 @@ def asked_ceiling(service: object, config: MergedRuntimeConfig) -> Ceiling:
 
 @record
 class CeilingDecision:
-    """The ceiling that holds, and the one that is asked for.
+    """The ceiling in use, and the one that is asked for.
 
-    `value` goes to status.adapterMaxRank and AIM_ADAPTER_MAX_RANK; None: none is needed or none is known yet.
-    `asked` is what adapters are judged against; its value is None when nothing may be judged.
+    `value` goes to status.adapterMaxRank and AIM_ADAPTER_MAX_RANK; None: none is needed, or none is known yet.
+    `asked` is what adapters are compared with; its value is None when none can be compared.
     `deferred`: the asked one is lower and waits for `unresolved` adapters. `invalid_because`: adapters whose rank the
-    asked one cannot hold, so that a lower one is not taken.
+    asked one cannot hold, so that a lower one is not used.
     """
 
     value: int | None
@@ -157,7 +157,7 @@ def _decide_static(
 def _decide_dynamic(
     asked: Ceiling, ranks: Mapping[str, int], unresolved: tuple[str, ...], reported: int | None
 ) -> CeilingDecision:
-    if asked.value is None:  # keep, judge nothing
+    if asked.value is None:  # keep it, and compare nothing
         return CeilingDecision(reported, ORIGIN_REPORTED if reported else "", asked, unresolved=unresolved)
     too_high = tuple(name for name, rank in ranks.items() if rank > asked.value)
     lower = reported is not None and asked.value < reported

@@ -14,7 +14,7 @@ from rules.world import World
 
 
 class Ref(NamedTuple):
-    """The address of an object that a conclusion rests on, whether it exists or not."""
+    """The address of an object that a conclusion depends on, whether it exists or not."""
 
     kind: Kind
     namespace: str | None  # None: a cluster kind
@@ -48,7 +48,7 @@ class Resolved:
 
 @record
 class Missing:
-    """A reference that leads nowhere: every place where the object could be was read."""
+    """A reference to an object that does not exist: every place where it could be was read."""
 
     name: str
     kinds: Sequence[Kind] = ()
@@ -62,7 +62,7 @@ class Missing:
 
 @record
 class Unknown:
-    """A reference that nothing is known about: a place where the object could be was not readable."""
+    """A reference about which nothing is known: a place where the object could be was not readable."""
 
     name: str
     kinds: Sequence[Kind] = ()  # in order, up to the one that was not readable
@@ -94,7 +94,7 @@ ArtifactState = Json | None | Unreadable  # None: it does not exist
 def lookup(world: World, kinds: Sequence[Kind], namespace: str, name: str) -> Reference:
     """Return the first object of that name: kinds in order, namespaced ones in `namespace`.
 
-    An object of a later kind is no answer while an earlier kind could not be read: that one might win.
+    An object of a later kind is not returned while an earlier kind could not be read, because that one might win.
     """
     for kind in kinds:
         obj = world.get(kind, namespace if kind.namespaced else None, name)

@@ -1,4 +1,4 @@
-"""The list of rules: each with what it refuses or warns about, and an example of either side that tests run."""
+"""The list of rules: each with what it refuses or warns about, and an example of either side, which tests run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from traceback import format_exc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from api.errors import FieldWarning
 from api.kinds import Kind
 from api.reasons import Reason
 from rules.verdict import Failure, Finding
-
-if TYPE_CHECKING:
-    from rules.seen import Seen
 
 
 class Basis(Enum):
@@ -25,7 +22,7 @@ class Basis(Enum):
     WORLD = "world"  # the manifest and other objects
     TRANSITION = "transition"  # the manifest and its old self: no stored object shows it
     REQUEST = "request"  # the version that the user wrote: no stored object shows it
-    STORED = "stored"  # for the reconciler: what admission only warns about, because it may still come
+    STORED = "stored"  # for the reconciler: admission only warns about it, because the object may be applied later
 
     __hash__ = object.__hash__  # there is one of each; Enum's own hash is a call for every look-up
 
@@ -34,7 +31,7 @@ class Basis(Enum):
 class Example:
     """A manifest as a merge patch (YAML) over the kind's plain example; `old` makes it an update.
 
-    `world` is a YAML list of objects, each laid over the plain example of its kind and name.
+    The other objects are a YAML list, each laid over the plain example of its kind and name.
     """
 
     new: str
@@ -49,7 +46,7 @@ Check = Callable[[Any], Iterable[Output]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `reasons` are the stable words that it can speak; `warns` tells a warning from a refusal."""
+    """One rule. `reasons` are the stable words that it can report; `warns`: it warns and never refuses."""
 
     name: str
     kinds: tuple[str, ...]
@@ -61,7 +58,7 @@ class Rule:
     warns: bool
     refused: Example
     passes: Example
-    when: frozenset[str] = frozenset()  # asked only where something may be said about one of these; empty: always
+    when: frozenset[str] = frozenset()  # asked only if one of these fields may need a report; empty: always
 
 
 _RULES: list[Rule] = []
@@ -76,17 +73,18 @@ def rule(
     basis: Basis = Basis.OBJECT,
     warns: bool = False,
     when: tuple[str, ...] = (),
+    name: str = "",
 ) -> Callable[[Check], Check]:
-    """Register a rule for kinds; the function's docstring is what the table of rules says of it.
+    """Register a rule for kinds; the function's docstring is its description in the table of rules.
 
-    `when` names the fields of the spec that the rule speaks about: where none of them is given, or a glance sees that
-    they are as they should be, it is not even asked.
+    `when` names the fields of the spec that the rule is about: if none of them is given, or a glance shows that they
+    are as usual, the rule is not asked. `name` is the function's unless it is given.
     """
 
     def register(check: Check) -> Check:
         _RULES.append(
             Rule(
-                name=getattr(check, "__name__", "?"),
+                name=name or getattr(check, "__name__", "?"),
                 kinds=tuple(kind.kind for kind in kinds),
                 basis=basis,
                 fields=fields,
@@ -133,8 +131,8 @@ def fields_spoken_of() -> frozenset[str]:
     return frozenset(name for entry in _RULES for name in entry.when)
 
 
-def run(rules: Iterable[Rule], seen: Seen) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
-    """Ask each rule; one that raises is a failure of ours and leaves the others their say."""
+def run(rules: Iterable[Rule], seen: object) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
+    """Ask each rule; one that raises is recorded as a failure, and the others are still asked."""
     findings: list[Finding] = []
     warnings: list[FieldWarning] = []
     failures: list[Failure] = []

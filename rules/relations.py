@@ -1,4 +1,4 @@
-"""The other side of a relation: which services an edit of something they use would break.
+"""The other side of a reference: the services that an edit of something they use would break.
 
 Source: docs/contract.md, Edits of shared objects.
 """
@@ -23,7 +23,7 @@ from rules.world import World, address
 from rules.worlds import OverlayWorld
 
 MOST_SERVICES_JUDGED = 100
-"""An edit of something that thousands use is judged by this many of them, so that no review takes long."""
+"""An edit of something that thousands use is checked against this many of them, so that no review takes long."""
 
 BASE_REASONS = (
     Reason.MODEL_SOURCES_AMBIGUOUS,
@@ -31,7 +31,7 @@ BASE_REASONS = (
     adapter_rules.REASON_WRONG_PARENT,
     adapter_rules.REASON_NOT_AN_ADAPTER,
 )
-"""What a service is told where its adapters cannot be served on the base that it comes to."""
+"""The reasons why a service cannot serve its adapters on another base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Affected:
 
     @property
     def label(self) -> str:
-        """How a warning names it."""
+        """The service's name in a warning."""
         return view.name_of(self.after.new)
 
     @property
     def rolls(self) -> bool:
-        """Whether running pods restart because the ceiling that holds moves."""
+        """Whether running pods restart because the ceiling in use changes."""
         return bool(self.after.pods) and self.before.ceiling.value != self.after.ceiling.value
 
     def newly_broken(self, reasons: Iterable[Reason] = ()) -> bool:
@@ -62,7 +62,7 @@ class Affected:
 
 
 def affected(seen: Seen, services: Sequence[Json]) -> list[Affected]:
-    """Return the services in the worlds before and after the edit, at most `MOST_SERVICES_JUDGED`."""
+    """Return the services as they are before and after the edit, at most `MOST_SERVICES_JUDGED`."""
     key = address(seen.me.kind, seen.me.namespace, seen.me.name)
     before: World = OverlayWorld(seen.world, {key: seen.old})
     after: World = OverlayWorld(seen.world, {key: seen.new})
@@ -77,19 +77,19 @@ def affected(seen: Seen, services: Sequence[Json]) -> list[Affected]:
 
 
 def naming_services(
-    path: str, reason: Reason, told: str, services: Sequence[Affected], *, total: int, weight: int = 1
+    path: str, reason: Reason, words: str, services: Sequence[Affected], *, total: int, weight: int = 1
 ) -> Iterator[FieldWarning]:
     """Yield one warning that names as many services as fit, then a count; nothing when there is none.
 
-    Args: `told` ends where "AIMServices a, b" follows; `total` is how many services there were before the bound.
+    Args: `words` end where "AIMServices a, b" follows; `total` is how many services there were before the bound.
     """
     if not services:
         return
     names = sorted(_label(entry, services) for entry in services)
     more = "+" if total > MOST_SERVICES_JUDGED else ""
     noun = "AIMServices" if len(names) > 1 else "AIMService"
-    room = LONGEST_WARNING - len(path) - len(told) - len(noun) - len(more) - 4
-    yield FieldWarning(path, reason, f"{told} {noun} {fit_names(names, room)}{more}", weight)
+    room = LONGEST_WARNING - len(path) - len(words) - len(noun) - len(more) - 4
+    yield FieldWarning(path, reason, f"{words} {noun} {fit_names(names, room)}{more}", weight)
 
 
 def _label(entry: Affected, among: Sequence[Affected]) -> str:

@@ -1,4 +1,4 @@
-"""The RuntimeConfig that holds for an object: the namespace's merged over the cluster's."""
+"""The RuntimeConfig of an object: the namespace's merged over the cluster's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rules.environment import merge_env
 from rules.references import Ref
 from rules.world import World
 
-# Blocks that make sense only as a whole: half of one and half of another would send one's secret by the other's rules.
+# Blocks that make sense only as a whole: halves of two would send the secret of one under the rules of the other.
 _WHOLE_BLOCKS = frozenset({("artifact", "s3", "auth"), ("artifact", "s3", "tls")})
 _DEPRECATED_TOP_LEVEL = ("defaultStorageClassName", "pvcHeadroomPercent")
 
@@ -30,7 +30,7 @@ class MergedRuntimeConfig:
     name: str
     namespaced: Json | None  # the AIMRuntimeConfig, as read
     cluster: Json | None  # the AIMClusterRuntimeConfig, as read
-    readable: bool = True  # False: a place where it could be was not read; absence means nothing
+    readable: bool = True  # False: a place where it could be was not read, so absence means nothing
     looked_at: tuple[Ref, ...] = ()
 
     @property
@@ -40,7 +40,7 @@ class MergedRuntimeConfig:
 
     @property
     def missing(self) -> bool:
-        """Whether it is named and does not exist (yet): what it would say is not known. No `default` says nothing."""
+        """Whether it is named and does not exist (yet), so its content is unknown. An absent `default` is empty."""
         return self.readable and not self.found and self.name not in ("", DEFAULT_RUNTIME_CONFIG)
 
     @property
@@ -60,7 +60,7 @@ class MergedRuntimeConfig:
 
     @cached_property
     def spec(self) -> Json:
-        """The merged spec; the deprecated top-level fields count where `storage` says nothing."""
+        """The merged spec; the deprecated top-level fields are used where `storage` does not set them."""
         merged = _merged_block(view.mapping(self.cluster, "spec"), view.mapping(self.namespaced, "spec"), ())
         storage = dict(view.mapping(merged, "storage"))
         for key in _DEPRECATED_TOP_LEVEL:
@@ -74,7 +74,7 @@ class MergedRuntimeConfig:
 def resolve_runtime_config(
     world: World, namespace: str, name: str = DEFAULT_RUNTIME_CONFIG, *, cluster_only: bool = False
 ) -> MergedRuntimeConfig:
-    """Return what RuntimeConfigs of a name say for a namespace, merged."""
+    """Return the RuntimeConfigs of a name for a namespace, merged."""
     own = None if cluster_only else world.get(AIM_RUNTIME_CONFIG, namespace, name)
     shared = world.get(AIM_CLUSTER_RUNTIME_CONFIG, None, name)
     readable = (own is not None or world.knows(AIM_RUNTIME_CONFIG)) and (

@@ -1,4 +1,4 @@
-"""What a rule sees: an object, its old self, the world, and what follows from them, worked out when first asked."""
+"""What a rule sees: an object, its old version, other objects, and what follows from them, computed on first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rules.world import World
 class Context:
     """Settings that rules depend on.
 
-    `admission_only`: another operator acts on the objects, so unimplemented fields are none of our business.
+    `admission_only`: another operator acts on the objects, so unimplemented fields are not reported.
     `rollout`: the predictor's deployment strategy in words, named where a change rolls pods.
     """
 
@@ -38,11 +38,11 @@ class Context:
 DEFAULT_CONTEXT = Context()
 
 
-_NO_CONFIG = MergedRuntimeConfig("", None, None)  # where a RuntimeConfig has no say in the ceiling
+_NO_CONFIG = MergedRuntimeConfig("", None, None)  # where no RuntimeConfig affects the ceiling
 
 
 class Seen:
-    """An object under judgement. Nothing of it may be changed."""
+    """An object that is checked. Nothing of it may be changed."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class Seen:
 
     @lazy
     def before(self) -> Self | None:
-        """The old object in the same world, None on creation."""
+        """The old version of the object among the same other objects, None on creation."""
         if self.old is None:
             return None
         before = type(self)(
             self.kind, self.old, None, self.world, request_version=self.request_version, context=self.context
         )
-        self._tell(before)
+        self._share(before)
         return before
 
-    def _tell(self, before: Self) -> None:
-        """Tell the old object's view what is worked out already and the edit leaves alone."""
+    def _share(self, before: Self) -> None:
+        """Give the old version what is already computed and does not differ from it."""
 
     def changed(self, key: str) -> bool:
         """Whether a field of the spec differs from the old object's (nulls count as absent); False on creation."""
@@ -100,13 +100,13 @@ _FOLLOWS_FROM = {
     "config": ("runtimeConfigName",),
     "pipeline": ("profile", "profileOverrides", "model", "template"),
 }
-"""What is worked out about a service, and the fields of its spec that it follows from (beside the namespace)."""
+"""What is computed about a service, and the fields of its spec that it follows from (beside the namespace)."""
 
 
 class ServiceSeen(Seen):
-    """An AIMService under judgement, with everything that it refers to."""
+    """An AIMService that is checked, with everything that it refers to."""
 
-    def _tell(self, before: Self) -> None:
+    def _share(self, before: Self) -> None:
         known, spec, old = self.__dict__, self.spec, self.old_spec
         if before.namespace != self.namespace:
             return
@@ -149,9 +149,9 @@ class ServiceSeen(Seen):
 
     @lazy
     def feature(self) -> str | None:
-        """The feature token that rules in the effective profile."""
+        """The feature token of the effective profile that has an effect."""
         features = view.items(view.spec_of(self.profile), "features")
-        if FEATURE_ADAPTERS in features:  # it rules whatever else is there
+        if FEATURE_ADAPTERS in features:  # it wins over the other one
             return FEATURE_ADAPTERS
         return view.feature_token(view.effective_features(self.profile, self.new))
 
@@ -183,7 +183,7 @@ class ServiceSeen(Seen):
 
     @lazy
     def asked_ceiling(self) -> Ceiling:
-        """The ceiling that adapters are judged against."""
+        """The ceiling that adapters are compared with."""
         return asked_ceiling(self.new, self._ceiling_config)
 
     @property
@@ -215,27 +215,27 @@ class ServiceSeen(Seen):
 
 
 def tidy(value: object) -> object:
-    """Drop nulls, so that an absent field and a null one are the same; the value itself stays as it is."""
+    """Return a value without nulls, so that an absent field equals a null one; the argument is not changed."""
     if isinstance(value, Mapping):
         return {key: tidy(part) for key, part in value.items() if part is not None}
     return [tidy(part) for part in value] if isinstance(value, list) else value
 
 
 def invalid(path: str, reason: Reason, detail: str, hint: str = "", value: object = None) -> Finding:
-    """A finding that rests on the manifest alone, cause Invalid."""
+    """Return a finding with cause Invalid that depends on the manifest alone."""
     return Finding(FieldError(path, reason, Cause.INVALID, detail, value, hint))
 
 
 def required(path: str, reason: Reason, detail: str, hint: str = "", rests_on: tuple[Ref, ...] = ()) -> Finding:
-    """A finding about something that is not there."""
+    """Return a finding about something that is missing."""
     return Finding(FieldError(path, reason, Cause.REQUIRED, detail, None, hint), rests_on)
 
 
 def forbidden(path: str, reason: Reason, detail: str, hint: str = "") -> Finding:
-    """A finding about something that must not be there."""
+    """Return a finding about something that must not be set."""
     return Finding(FieldError(path, reason, Cause.FORBIDDEN, detail, None, hint))
 
 
 def see_service(service: Json, world: World, *, context: Context = DEFAULT_CONTEXT) -> ServiceSeen:
-    """Return everything that follows from a service and the world: references, base, ceiling, findings (lazily)."""
+    """Return everything that follows from a service and other objects: references, base, ceiling, findings (lazily)."""
     return ServiceSeen(AIM_SERVICE, service, None, world, context=context)

@@ -1,11 +1,11 @@
-"""Words that users get almost right: what they may have meant, and lists that fit on a line."""
+"""Suggestions for misspelled words, and lists that fit on a line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-_SIMILAR = 0.6  # difflib's own default: one slip in a short word, two in a longer one
+_SIMILAR = 0.6  # difflib's own default: one wrong letter in a short word, two in a longer one
 
 
 def did_you_mean(value: object, known: Iterable[str], similar: float = _SIMILAR) -> str:

@@ -1,4 +1,4 @@
-"""The verdict over one object: every rule that applies to it, and what is not held against an edit."""
+"""The verdict about one object: every rule that applies to it, without errors that an edit did not cause."""
 
 from __future__ import annotations
 
@@ -10,14 +10,34 @@ from api.errors import FieldWarning
 from api.kinds import AIM_SERVICE, Kind
 from api.reasons import Reason
 from api.view import Json
-from rules import artifact_rules, config_rules, model_rules, profile_rules, service_rules
+from rules import (
+    adapter_list_rules,
+    artifact_rules,
+    config_rules,
+    env_rules,
+    model_rules,
+    profile_rules,
+    served_rules,
+    service_warnings,
+    source_rules,
+)
 from rules.registry import Basis, Rule, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
 from rules.verdict import NOTHING_SAID, Finding, Verdict
 from rules.world import World
 
-PAGES = (service_rules, artifact_rules, config_rules, profile_rules, model_rules)
-"""The pages of rules; importing them registers what they hold."""
+PAGES = (
+    served_rules,
+    adapter_list_rules,
+    service_warnings,
+    artifact_rules,
+    config_rules,
+    profile_rules,
+    model_rules,
+    source_rules,
+    env_rules,
+)
+"""The modules with rules; importing them registers the rules."""
 
 Fields = frozenset[str]
 ToAsk = tuple[tuple[Basis, Fields | None], ...]
@@ -56,7 +76,7 @@ def validate(
     context: Context = DEFAULT_CONTEXT,
     glance: Glance = every_rule,
 ) -> Verdict:
-    """Judge an object that is created (`old` is None) or updated.
+    """Check an object that is created (`old` is None) or updated.
 
     An update that leaves the spec unchanged (labels, annotations, finalizers, also of a terminating object) is admitted
     without a check. An error that the old object already had is a warning (ratcheting). An error about the version of
@@ -78,7 +98,7 @@ def validate(
 
 
 def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFAULT_CONTEXT) -> Verdict:
-    """Judge an object as it is stored: the same rules, but for those about a request's version and transitions."""
+    """Check an object as it is stored: the same rules, except those about a request's version and transitions."""
     return judge_seen(_see(kind, obj, None, world, request_version="", context=context))
 
 
@@ -103,7 +123,7 @@ def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[lis
     for finding in findings:
         if finding.identity in had:
             error = finding.error
-            if error.reason in of_the_version:  # the object is fine as the other version wrote it
+            if error.reason in of_the_version:  # the object is valid in the other version
                 continue
             warnings.append(FieldWarning(error.path, error.reason, f"still invalid: {error.detail}", _RATCHETED_WEIGHT))
         else:

@@ -1,4 +1,4 @@
-"""What rules say about an object: findings with the objects that they rest on, and the verdict made of them."""
+"""What rules report about an object: findings with the objects that they depend on, and the verdict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LONGEST_WARNING = 120
 
 @record
 class Finding:
-    """An error, what it rests on, and what it is about.
+    """An error, the objects that it depends on, and its subject.
 
-    `rests_on`: objects other than the judged one whose presence, absence or content makes the error; empty when the
-    manifest alone does. `subject` tells the same fault at another place (a reordered list) from a new one; empty: the
-    error's path without indexes.
+    `rests_on`: objects other than the checked one whose presence, absence or content causes the error; empty when the
+    manifest alone does. `subject` distinguishes the same fault at another place (a reordered list) from a new one;
+    empty: the error's path without indexes.
     """
 
     error: FieldError
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rule that raised: its name and the traceback, for the log only. A broken warning refuses nobody."""
+    """A rule that raised: its name and the traceback, for the log only. A broken warning refuses nothing."""
 
     rule: str
     text: str
@@ -45,7 +45,7 @@ class Failure:
 
 @record
 class Verdict:
-    """All that is said about one object. `failures` means that a rule of ours broke; the others still spoke."""
+    """Everything that the rules report about one object. `failures`: rules that raised; the others still reported."""
 
     findings: tuple[Finding, ...] = ()
     warnings: tuple[FieldWarning, ...] = ()
@@ -53,12 +53,12 @@ class Verdict:
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing speaks against the object."""
+        """Whether the object is accepted."""
         return not self.findings and not self.blocked
 
     @property
     def blocked(self) -> bool:
-        """Whether a rule that may refuse could not be asked."""
+        """Whether a rule that can refuse has failed."""
         return any(failure.blocks for failure in self.failures)
 
     @property
@@ -73,7 +73,7 @@ class Verdict:
 
 
 NOTHING_SAID = Verdict()
-"""The verdict over most objects."""
+"""The verdict about most objects."""
 
 
 def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:

@@ -116,5 +116,5 @@ Address = tuple[str, str, str]  # kind's name, namespace (empty: cluster), name
 
 
 def address(kind: Kind, namespace: str | None, name: str) -> Address:
-    """Return the key under which worlds hold an object."""
+    """Return the key of an object in each `World`."""
     return (kind.kind, (namespace or "") if kind.namespaced else "", name)

@@ -1,4 +1,4 @@
-"""Worlds made of given objects, and worlds with some objects replaced. Pure."""
+"""Implementations of `World`: given objects, and another one with some objects replaced. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Listed = dict[tuple[str | None, str], list[Json]]  # (namespace, word); namespa
 
 
 class SnapshotWorld:
-    """A world made of given objects. Later objects replace earlier ones of the same address.
+    """Given objects. Later objects replace earlier ones of the same address.
 
     `unknown` are the kinds of which absence means nothing.
     """
@@ -79,24 +79,24 @@ class SnapshotWorld:
 
 
 class OverlayWorld:
-    """Another world with some objects replaced (or, with None, taken away): a live read, or an edit being judged."""
+    """Another `World` with some objects replaced (or, with None, removed): a live read, or an edit that is checked."""
 
     def __init__(self, under: World, replaced: Mapping[Address, Json | None]) -> None:
-        """Lay the replaced objects over a world; neither is changed."""
+        """Lay the replaced objects over another `World`; neither is changed."""
         self._under = under
         self._replaced = replaced
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
-        """Return the replaced object, else the other world's."""
+        """Return the replaced object, otherwise the one below."""
         key = address(kind, namespace, name)
         return self._replaced[key] if key in self._replaced else self._under.get(kind, namespace, name)
 
     def knows(self, kind: Kind) -> bool:
-        """Return what the other world says."""
+        """Return whether the kind is known below."""
         return self._under.knows(kind)
 
     def find(self, index: Index, namespace: str | None, word: str) -> Sequence[Json]:
-        """Return what the other world lists; model artifacts of a source follow the replaced objects."""
+        """Return what is listed below; model artifacts of a source follow the replaced objects."""
         found = self._under.find(index, namespace, word)
         if index is not Index.ARTIFACTS_BY_SOURCE:
             return found

@@ -1,6 +1,6 @@
 """The shape of every kind, spec and status, as pydantic models: CRDs and the reference page are generated from them.
 
-Leaves to others: what a field may say about another field, another object or its own past (`rules`).
+Leaves to others: rules that relate a field to another field, another object or its old value (`rules`).
 """
 
 from __future__ import annotations
@@ -47,4 +47,4 @@ MODELS: Mapping[kinds.Kind, type[Object]] = {
     kinds.AIM_CLUSTER_SERVICE_TEMPLATE: AIMClusterServiceTemplate,
     kinds.AIM_TEMPLATE_CACHE: AIMTemplateCache,
 }
-"""The model of each kind of ours, in the order of `kinds.AIM_KINDS`."""
+"""The model of each kind, in the order of `kinds.AIM_KINDS`."""

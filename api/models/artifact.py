@@ -1,4 +1,4 @@
-"""AIMArtifact: a base model or a LoRA adapter whose bytes can be fetched."""
+"""AIMArtifact: a base model or a LoRA adapter that can be downloaded."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class AdapterDisk(Shape):
     """A shared disk beside the model cache, for the adapters of the services that use this base."""
 
     size: Quantity | None = Field(
-        None, description="Size of the disk; absent means the RuntimeConfig's adapterDiskSize, else 50Gi."
+        None, description="Size of the disk; absent means the RuntimeConfig's adapterDiskSize, or 50Gi."
     )
     storage_class_name: str | None = Field(
         None,
-        description="Storage class, able to do ReadWriteMany; absent means the RuntimeConfig's "
+        description="Storage class that supports ReadWriteMany; absent means the RuntimeConfig's "
         "adapterDiskStorageClassName, then its defaultStorageClassName, then the cluster's default.",
     )
 
 
 class AIMArtifactSpec(Shape):
-    """What to fetch, and how it may be used."""
+    """What to download, and how it may be used."""
 
     type: Literal["model", "adapter"] = Field(
         "model", description="model: a base model; adapter: a LoRA adapter. Immutable."
     )
     source_uri: SourceUri = Field(
-        description="Where the bytes are: hf://org/name[/subfolder][@revision] or s3://bucket/prefix/. Immutable."
+        description="Location of the files: hf://org/name[/subfolder][@revision] or s3://bucket/prefix/. Immutable."
     )
     model_id: ModelId | None = Field(
         None,
@@ -70,39 +70,41 @@ class AIMArtifactSpec(Shape):
     adapter_disk: AdapterDisk | None = Field(
         None,
         description="Models only: provide a ReadWriteMany disk for adapters. "
-        "A cache of an adapter-enabled profile asks for one by itself.",
+        "A cache of an adapter-enabled profile requests one automatically.",
     )
     size: Quantity | None = Field(
-        None, description="Expected size of the download; absent means that the source is asked."
+        None, description="Expected size of the download; absent means that the source reports it."
     )
     storage_class_name: str | None = Field(
         None,
         description="Storage class of the cache claim; absent means the RuntimeConfig's, then the cluster's default.",
     )
     env: EnvList | None = Field(
-        None, description="Variables of the download Job: credentials and tuning of the source, nothing else."
+        None, description="Variables of the download Job: only credentials and tuning of the source."
     )
     model_download_image: str | None = Field(
         None, description="Image of the download Job; absent means the RuntimeConfig's, then the built-in one."
     )
     download_filter: DownloadFilter | None = Field(
-        None, description="Which files to download. Absent means: all but those in subfolders. Immutable."
+        None, description="Which files to download; absent means all except those in subfolders. Immutable."
     )
     image_pull_secrets: PullSecrets | None = Field(None, description="Pull secrets of the download Job.")
     runtime_config_name: str | None = Field(
         None, description="RuntimeConfig to take defaults from; absent means the one named default, if there is one."
     )
-    retention_priority: Any = not_acted_on("How long to keep the artifact when space is short.")
+    retention_priority: Any = not_acted_on("How long to keep the artifact when space is low.")
 
 
 class DownloadProgress(Shape):
-    """How far a running download is."""
+    """Progress of a running download."""
 
-    total_bytes: Int64 | None = Field(None, description="Size of everything to download; 0 or absent: not known yet.")
+    total_bytes: Int64 | None = Field(
+        None, description="Size of everything to download; 0 or absent while it is unknown."
+    )
     downloaded_bytes: Int64 | None = Field(None, description="Bytes on disk so far.")
     percentage: Int32 | None = Field(None, description="Share on disk, 0 to 100.")
-    display_percentage: str | None = Field(None, description="The same for people, for example 42 %.")
-    message: str | None = Field(None, description="What is being done.")
+    display_percentage: str | None = Field(None, description="The share for people, for example 42 %.")
+    message: str | None = Field(None, description="The current step.")
 
 
 class DownloadState(Shape):
@@ -110,12 +112,12 @@ class DownloadState(Shape):
 
     protocol: str | None = Field(None, description="Protocol in use: hf or s3.")
     attempt: Int32 | None = Field(None, description="Number of the running or last attempt, from 1.")
-    total_attempts: Int32 | None = Field(None, description="Attempts before giving up; absent: no bound.")
-    message: str | None = Field(None, description="How the last attempt ended.")
-    next_retry_time: Timestamp | None = Field(None, description="When the next attempt starts by itself.")
-    key: str | None = Field(None, description="Artifact, source and claim that this speaks for.")
+    total_attempts: Int32 | None = Field(None, description="Attempts before giving up; absent means no limit.")
+    message: str | None = Field(None, description="Result of the last attempt.")
+    next_retry_time: Timestamp | None = Field(None, description="When the next attempt starts automatically.")
+    key: str | None = Field(None, description="Key of the artifact, source and claim that this describes.")
     completed: bool | None = Field(None, description="Everything is on disk and checked.")
-    reason: str | None = Field(None, description="How the last attempt ended: CamelCase word for machines.")
+    reason: str | None = Field(None, description="Result of the last attempt: CamelCase word for programs.")
     size_bytes: Int64 | None = Field(None, description="Size of the files.")
     last_retry: str | None = Field(
         None, description="Value of annotation aim.eai.amd.com/retry-staging that was handled last."
@@ -123,23 +125,23 @@ class DownloadState(Shape):
 
 
 class ReapOutcome(Shape):
-    """How the last clean-up of the adapter disk ended."""
+    """Result of the last clean-up of the adapter disk."""
 
-    reason: str | None = Field(None, description="CamelCase word for machines.")
+    reason: str | None = Field(None, description="CamelCase word for programs.")
     message: str | None = Field(None, description="Sentence for people.")
-    reclaimed_bytes: Int64 | None = Field(None, description="Bytes that were freed.")
-    removed: list[str] | None = Field(None, description="What was removed, shortened when it is long.")
+    reclaimed_bytes: Int64 | None = Field(None, description="Freed bytes.")
+    removed: list[str] | None = Field(None, description="Removed paths; a long list is shortened.")
 
 
 class AIMArtifactStatus(Status):
-    """What became of the artifact."""
+    """State of the artifact."""
 
     status: Literal["Pending", "Progressing", "Ready", "Degraded", "Failed", "NotAvailable"] | None = Field(
-        None, description="Summary. A model is Ready when its bytes are cached, an adapter when it may be referenced."
+        None, description="Summary. A model is Ready when it is cached, an adapter when it may be referenced."
     )
-    persistent_volume_claim: str | None = Field(None, description="Claim that holds the model's bytes.")
+    persistent_volume_claim: str | None = Field(None, description="Claim that holds the model's files.")
     mode: StoreMode | None = Field(
-        None, description="Shared: any service of the namespace may use it; Dedicated: one does."
+        None, description="Shared: all services of the namespace may use it; Dedicated: only one may."
     )
     progress: DownloadProgress | None = Field(None, description="The running download.")
     download: DownloadState | None = Field(None, description="Attempts at the download.")
@@ -153,16 +155,18 @@ class AIMArtifactStatus(Status):
     )
     adapter_path: str | None = Field(
         None,
-        description="Directory of the adapter below a service's subtree = its model name on the server. Never changes.",
+        description="Directory of the adapter in a service's subtree, and its model name on the server. Never changes.",
     )
     resolved_parent: Reference | None = Field(None, description="The base artifact that parentArtifact names.")
     parent_model_id: str | None = Field(None, description="Model id of that base.")
     last_reap_time: Timestamp | None = Field(None, description="When the adapter disk was last cleaned up.")
-    last_reap: ReapOutcome | None = Field(None, description="How that ended.")
+    last_reap: ReapOutcome | None = Field(None, description="Result of that clean-up.")
     last_reap_world: str | None = Field(
         None, description="Hash of the services that used the disk when it was cleaned."
     )
-    last_reap_request: str | None = Field(None, description="Handled value of the reap annotation.")
+    last_reap_request: str | None = Field(
+        None, description="Value of annotation aim.eai.amd.com/reap that was handled last."
+    )
     compatibility: str | None = Field(None, description="Binding in words: fits <model ids>, or child of <artifact>.")
     last_restage: str | None = Field(
         None, description="Value of annotation aim.eai.amd.com/restage that was handled last."
@@ -170,7 +174,7 @@ class AIMArtifactStatus(Status):
 
 
 class AIMArtifact(Object):
-    """A base model or a LoRA adapter: where its bytes are and how it may be used."""
+    """A base model or a LoRA adapter: where its files are, and how it may be used."""
 
-    spec: AIMArtifactSpec = Field(description="What to fetch, and how it may be used.")
-    status: AIMArtifactStatus | None = Field(None, description="What became of it; written by the controller.")
+    spec: AIMArtifactSpec = Field(description="What to download, and how it may be used.")
+    status: AIMArtifactStatus | None = Field(None, description="State; written by the controller.")

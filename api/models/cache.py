@@ -18,47 +18,41 @@ from api.models.common import (
 )
 
 
-class AIMProfileCacheSpec(Shape):
+class CacheSpec(Shape):
+    """How to cache."""
+
+    storage_class_name: str | None = Field(None, description="Storage class of the artifacts' claims.")
+    env: EnvList | None = Field(None, description="Variables of the download Jobs, mainly credentials.")
+    runtime_config_name: str | None = Field(
+        None, description="RuntimeConfig to take defaults from; absent means the one named default, if there is one."
+    )
+    mode: StoreMode = Field(
+        "Shared", description="Shared: for all services of the namespace, without an owner; Dedicated: for one service."
+    )
+    requires_adapter_disk: bool | None = Field(
+        None, description="The base needs a disk for adapters; a base that exists already gets one, too."
+    )
+
+
+class AIMProfileCacheSpec(CacheSpec):
     """Which profile to cache, and how."""
 
     profile_name: ObjectName = Field(description="Name of the profile.")
     profile_scope: Scope | None = Field(
-        None, description="Where the profile is; absent means the namespace's first, then the cluster's."
-    )
-    storage_class_name: str | None = Field(None, description="Storage class of the artifacts' claims.")
-    env: EnvList | None = Field(None, description="Variables of the download Jobs, credentials above all.")
-    runtime_config_name: str | None = Field(
-        None, description="RuntimeConfig to take defaults from; absent means the one named default, if there is one."
-    )
-    mode: StoreMode = Field(
-        "Shared", description="Shared: for all services of the namespace, without an owner; Dedicated: for one."
-    )
-    requires_adapter_disk: bool | None = Field(
-        None, description="The base needs a disk for adapters; it gets one, also when it exists already."
+        None, description="Scope of the profile; absent means the namespace's first, then the cluster's."
     )
 
 
-class AIMTemplateCacheSpec(Shape):
+class AIMTemplateCacheSpec(CacheSpec):
     """Which template to cache, and how."""
 
     template_name: ObjectName = Field(description="Name of the template.")
     template_scope: Scope | None = Field(
-        None, description="Where the template is; absent means the namespace's first, then the cluster's."
+        None, description="Scope of the template; absent means the namespace's first, then the cluster's."
     )
-    env: EnvList | None = Field(None, description="Variables of the download Jobs, credentials above all.")
     image_pull_secrets: PullSecrets | None = Field(None, description="Pull secrets of the download Jobs.")
-    storage_class_name: str | None = Field(None, description="Storage class of the artifacts' claims.")
     download_image: str | None = Field(None, description="Image of the download Jobs.")
     model_sources: list[ModelSource] | None = Field(None, description="Replaces the template's model sources.")
-    runtime_config_name: str | None = Field(
-        None, description="RuntimeConfig to take defaults from; absent means the one named default, if there is one."
-    )
-    mode: StoreMode = Field(
-        "Shared", description="Shared: for all services of the namespace, without an owner; Dedicated: for one."
-    )
-    requires_adapter_disk: bool | None = Field(
-        None, description="The base needs a disk for adapters; it gets one, also when it exists already."
-    )
 
 
 class CachedArtifact(Shape):
@@ -68,8 +62,8 @@ class CachedArtifact(Shape):
     name: str | None = Field(None, description="Name of the artifact.")
     model: str | None = Field(None, description="Model id that it holds.")
     status: str | None = Field(None, description="Its status.status.")
-    persistent_volume_claim: str | None = Field(None, description="Claim that holds the bytes.")
-    mount_point: str | None = Field(None, description="Where a model server mounts it.")
+    persistent_volume_claim: str | None = Field(None, description="Claim that holds the files.")
+    mount_point: str | None = Field(None, description="Mount path in a model server.")
 
 
 class CacheStatus(Status):

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from api.names import FEATURE_ADAPTERS, FEATURE_ADAPTERS_SCALE_ONLY, MODEL_ID_PATTERN, SOURCE_URI_PATTERN
 
-NOT_ACTED_ON = "x-not-acted-on"  # marks a field whose value nothing of ours reads; never reaches a CRD
+NOT_ACTED_ON = "x-not-acted-on"  # marks a field whose value aim-adapters does not read; it is not written to a CRD
 
 # Decimal or scientific number with an optional unit: core/v1 resource.Quantity, without a minus sign.
 _QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
@@ -18,7 +18,7 @@ _QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE
 class Shape(BaseModel):
     """Base of every model: camelCase on the wire, no coercion, unknown fields refused.
 
-    Build one by Python names; `to_wire()` gives what is sent to the API server.
+    Build one by Python names; `to_wire()` returns what is sent to the API server.
     """
 
     model_config = ConfigDict(
@@ -31,12 +31,12 @@ class Shape(BaseModel):
     )
 
     def to_wire(self) -> dict[str, Any]:
-        """Return JSON-ready data with wire names; what was never set, or is None, is left out."""
+        """Return JSON-ready data with wire names, without fields that are not set or None."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class SharedShape(Shape):
-    """Base of the shapes that many kinds carry; the reference page documents each once."""
+    """Base of the shapes that many kinds use; the reference page documents each once."""
 
 
 def not_acted_on(description: str) -> Any:
@@ -79,31 +79,35 @@ class SecretKeyRef(SharedShape):
     """One key of a Secret of the same namespace."""
 
     name: Text = Field(description="Name of the Secret.")
-    key: Text = Field(description="Key below the Secret's data.")
-    optional: bool | None = Field(None, description="Go on without the value when Secret or key is missing.")
+    key: Text = Field(description="Key in the Secret's data.")
+    optional: bool | None = Field(
+        None, description="Start without the variable if the Secret or the key does not exist."
+    )
 
 
 class ConfigMapKeyRef(SharedShape):
     """One key of a ConfigMap of the same namespace."""
 
     name: Text = Field(description="Name of the ConfigMap.")
-    key: Text = Field(description="Key below the ConfigMap's data.")
-    optional: bool | None = Field(None, description="Go on without the value when ConfigMap or key is missing.")
+    key: Text = Field(description="Key in the ConfigMap's data.")
+    optional: bool | None = Field(
+        None, description="Start without the variable if the ConfigMap or the key does not exist."
+    )
 
 
 class FieldRef(SharedShape):
-    """One field of the pod that the variable ends up in."""
+    """One field of the pod that has the variable."""
 
-    api_version: str | None = Field(None, description="Version that the path is written in; v1 when absent.")
+    api_version: str | None = Field(None, description="API version of the path; v1 when absent.")
     field_path: Text = Field(description="Path of the field, for example metadata.namespace.")
 
 
 class ResourceFieldRef(SharedShape):
     """A resource limit or request of a container of the pod."""
 
-    container_name: str | None = Field(None, description="Container to look at; the variable's own when absent.")
+    container_name: str | None = Field(None, description="Name of the container; the variable's own when absent.")
     resource: Text = Field(description="Resource to read, for example limits.memory.")
-    divisor: Quantity | None = Field(None, description="Unit in which the number is given; 1 when absent.")
+    divisor: Quantity | None = Field(None, description="Unit of the number; 1 when absent.")
 
 
 class EnvVarSource(SharedShape):
@@ -130,7 +134,7 @@ class EnvVar(SharedShape):
     value: str | None = Field(
         None, description="Literal value; $(OTHER) is replaced by a variable of the same container."
     )
-    value_from: EnvVarSource | None = Field(None, description="Read the value from elsewhere; excludes value.")
+    value_from: EnvVarSource | None = Field(None, description="Source of the value; excludes value.")
 
 
 class LocalObjectReference(SharedShape):
@@ -140,10 +144,10 @@ class LocalObjectReference(SharedShape):
 
 
 class ResourceRequirements(SharedShape):
-    """CPU, memory and extended resources of a container; each key that is absent gets the built-in amount."""
+    """CPU, memory and extended resources of a container; each absent key gets the built-in amount."""
 
-    limits: dict[str, Quantity] | None = Field(None, description="Most that the container may use, per resource.")
-    requests: dict[str, Quantity] | None = Field(None, description="What a node must have free, per resource.")
+    limits: dict[str, Quantity] | None = Field(None, description="Maximum that the container may use, per resource.")
+    requests: dict[str, Quantity] | None = Field(None, description="Amount that must be free on a node, per resource.")
 
 
 EnvList = Annotated[list[EnvVar], Field(json_schema_extra=keyed_by("name"))]
@@ -166,12 +170,12 @@ class ModelSource(SharedShape):
         "Adapters name it in compatibleWith.",
     )
     source_uri: SourceUri = Field(
-        description="Where the bytes are: hf://org/name[/subfolder][@revision] or s3://bucket/prefix/."
+        description="Location of the files: hf://org/name[/subfolder][@revision] or s3://bucket/prefix/."
     )
     size: Quantity | None = Field(
-        None, description="Expected size of the download; the claim gets some headroom on top."
+        None, description="Expected size of the download; the claim gets some headroom on top of it."
     )
-    env: EnvList | None = Field(None, description="Variables of the download Job, credentials above all.")
+    env: EnvList | None = Field(None, description="Variables of the download Job, mainly credentials.")
 
 
 class Storage(SharedShape):
@@ -182,17 +186,15 @@ class Storage(SharedShape):
     )
     pvc_headroom_percent: FromZero | None = Field(
         None,
-        description="How much larger than the model a cache claim is made, in percent; 10 when nothing says otherwise.",
+        description="How much larger than the model a cache claim is, in percent; 10 when absent everywhere.",
     )
     download_filter: DownloadFilter | None = Field(
-        None, description="Files to download for artifacts without a filter of their own."
+        None, description="Files to download for artifacts that have no filter."
     )
     adapter_disk_storage_class_name: str | None = Field(
-        None, description="Storage class of adapter disks; it must be able to do ReadWriteMany."
+        None, description="Storage class of adapter disks; it must support ReadWriteMany."
     )
-    adapter_disk_size: Quantity | None = Field(
-        None, description="Size of adapter disks; 50Gi when nothing says otherwise."
-    )
+    adapter_disk_size: Quantity | None = Field(None, description="Size of adapter disks; 50Gi when absent everywhere.")
 
 
 class AdapterRuntime(SharedShape):
@@ -200,7 +202,7 @@ class AdapterRuntime(SharedShape):
 
     max_rank: FromOne | None = Field(
         None,
-        description="Largest LoRA rank that the server is started for (the ceiling) in dynamic mode: "
+        description="Rank ceiling in dynamic mode, the largest LoRA rank that the server supports: "
         "one of 1, 8, 16, 32, 64, 128, 256, 320, 512. Changing it rolls the pods.",
     )
 
@@ -208,8 +210,8 @@ class AdapterRuntime(SharedShape):
 class Caching(SharedShape):
     """Whether model artifacts are cached before a service asks for them."""
 
-    enabled: bool | None = Field(None, description="Make the cache as soon as this object exists.")
-    env: EnvList | None = Field(None, description="Variables of the download Jobs, credentials above all.")
+    enabled: bool | None = Field(None, description="Create the cache as soon as this object exists.")
+    env: EnvList | None = Field(None, description="Variables of the download Jobs, mainly credentials.")
 
 
 class Reference(SharedShape):
@@ -221,18 +223,18 @@ class Reference(SharedShape):
         None, description="Where it was found; Merged: namespace object over cluster object of the same name."
     )
     kind: str | None = Field(None, description="Its kind.")
-    uid: str | None = Field(None, description="Its UID, which tells a successor of the same name from the original.")
+    uid: str | None = Field(None, description="Its UID, which distinguishes it from a later object of the same name.")
 
 
 class Condition(SharedShape):
     """One aspect of the object's state, in the usual Kubernetes form."""
 
     type: str = Field(description="The aspect, for example Ready; a type appears once.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: str | None = Field(None, description="CamelCase word for machines; stable, documented.")
-    message: str | None = Field(None, description="Sentence for people: what is so, and where to look next.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition is met.")
+    reason: str | None = Field(None, description="CamelCase word for programs; stable and documented.")
+    message: str | None = Field(None, description="Sentence for people: the state, and where to look next.")
     last_transition_time: Timestamp | None = Field(None, description="When status last changed.")
-    observed_generation: Int64 | None = Field(None, description="Generation of the spec that this speaks for.")
+    observed_generation: Int64 | None = Field(None, description="Generation of the spec that this condition describes.")
 
 
 Conditions = Annotated[list[Condition], Field(json_schema_extra=keyed_by("type"))]
@@ -242,13 +244,14 @@ class Status(Shape):
     """What every status has."""
 
     observed_generation: Int64 | None = Field(
-        None, description="Last generation of the spec that was handled; lower than metadata.generation means: not yet."
+        None,
+        description="Last generation of the spec that was handled; lower than metadata.generation until the latest is.",
     )
     conditions: Conditions | None = Field(None, description="State in detail, one entry per aspect.")
 
 
 class Object(Shape):
-    """Envelope of every kind; metadata is the API server's business and not modelled."""
+    """Envelope of every kind; metadata is left to the API server and not modelled."""
 
     api_version: str | None = Field(None, description="Group and version that this manifest is written in.")
     kind: str | None = Field(None, description="Kind of the object.")

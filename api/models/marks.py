@@ -1,4 +1,4 @@
-"""Which fields the schemas accept although nothing of ours acts on them (docs/contract.md, Unimplemented fields)."""
+"""Fields that the schemas accept but aim-adapters does not act on (docs/contract.md, Unimplemented fields)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.models.common import NOT_ACTED_ON, Shape
 
 @cache
 def not_acted_on_paths(kind: Kind) -> tuple[str, ...]:
-    """Return the field paths of a kind that are accepted and not acted on, sorted; `[]` stands for any index.
+    """Return the field paths of a kind that are accepted and not acted on, sorted; `[]` means any index.
 
     Example: `('spec.adapters[].modelId', …, 'spec.autoScaling', …)` for AIMService.
     """

@@ -24,7 +24,7 @@ class AIMModelSpec(Shape):
 
     image: str | None = Field(None, description="Image of the model server.")
     model_sources: Annotated[list[ModelSource], Field(max_length=1)] | None = Field(
-        None, description="The base model, at most one; absent means that the image or the template brings it."
+        None, description="The base model, at most one; absent means that the image or the template contains it."
     )
     default_service_template: str | None = Field(
         None, description="Template of services that name this model and no template."
@@ -35,8 +35,8 @@ class AIMModelSpec(Shape):
     image_pull_secrets: PullSecrets | None = Field(None, description="Pull secrets for the image.")
     service_account_name: str | None = Field(None, description="Service account of the model server.")
     env: EnvList | None = Field(None, description="Variables of the model server.")
-    resources: ResourceRequirements | None = Field(None, description="Wins over the built-in amounts, key by key.")
-    custom: Any = not_acted_on("Description of a model that no image brings.")
+    resources: ResourceRequirements | None = Field(None, description="Overrides the built-in amounts, key by key.")
+    custom: Any = not_acted_on("Description of a model that no image contains.")
     custom_templates: Any = not_acted_on("Templates to create for the model.")
     discovery: Any = not_acted_on("Discovery of templates from the image.")
     image_metadata: Any = not_acted_on("Labels read from the image.")
@@ -52,14 +52,14 @@ class AIMModelStatus(Status):
 
 
 class AIMModel(Object):
-    """A model by name: the image that serves it, and where its bytes are; of a namespace."""
+    """A model by name: the image that serves it, and where its files are; of a namespace."""
 
     spec: AIMModelSpec | None = Field(None, description="Image and sources.")
     status: AIMModelStatus | None = Field(None, description="State; written by the controller.")
 
 
 class AIMClusterModel(Object):
-    """A model by name: the image that serves it, and where its bytes are; for all namespaces."""
+    """A model by name: the image that serves it, and where its files are; for all namespaces."""
 
     spec: AIMModelSpec | None = Field(None, description="Image and sources.")
     status: AIMModelStatus | None = Field(None, description="State; written by the controller.")

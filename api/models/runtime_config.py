@@ -1,4 +1,4 @@
-"""AIMRuntimeConfig and AIMClusterRuntimeConfig: defaults of a namespace, of the cluster."""
+"""AIMRuntimeConfig and AIMClusterRuntimeConfig: defaults of a namespace and of the cluster."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from api.models.common import (
     not_acted_on,
 )
 
-# No field here has a schema default (but the key names of a Secret): the namespace's object is merged over the
-# cluster's, and a default written into the former would hide what the latter says.
+# No field here has a schema default (except the key names of a Secret): the namespace's object is merged over the
+# cluster's, and a default in the former would hide the value of the latter.
 
 
 class S3CredentialsSecretRef(Shape):
@@ -37,11 +37,11 @@ class S3Auth(Shape):
 
     mode: Literal["chain", "static", "anonymous"] | None = Field(
         None,
-        description="chain: what the pod's environment offers (the default); static: the keys of credentialsSecretRef; "
-        "anonymous: unsigned.",
+        description="chain: credentials from the pod's environment (the default); static: from credentialsSecretRef; "
+        "anonymous: unsigned requests.",
     )
     credentials_secret_ref: S3CredentialsSecretRef | None = Field(
-        None, description="Needed by mode static, and only there."
+        None, description="Required with mode static, and valid only there."
     )
 
 
@@ -54,25 +54,25 @@ class S3CaBundleRef(Shape):
 
 
 class S3Tls(Shape):
-    """Whom to trust; at most one of the fields."""
+    """How the endpoint's certificate is verified; at most one of the fields."""
 
     ca_bundle_ref: S3CaBundleRef | None = Field(None, description="CA bundle to verify the endpoint with.")
     insecure_skip_verify: bool | None = Field(None, description="Do not verify the endpoint's certificate.")
 
 
 class S3(Shape):
-    """How to reach the S3 service that s3:// sources name buckets of."""
+    """How to reach the S3 service that has the buckets of s3:// sources."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://[^ \t\r\n]+$")] | None = Field(
         None, description="URL of the service; absent means AWS."
     )
     region: str | None = Field(None, description="Region to sign for.")
     addressing_style: Literal["auto", "path", "virtual"] | None = Field(
-        None, description="Where the bucket's name goes: path, virtual (host name), or auto (the default)."
+        None, description="Position of the bucket's name in a URL: path, virtual (host name), or auto (the default)."
     )
     signature_version: Literal["auto", "s3v4"] | None = Field(None, description="Signature; auto is the default.")
     auth: S3Auth | None = Field(None, description="How requests are signed.")
-    tls: S3Tls | None = Field(None, description="Whom to trust.")
+    tls: S3Tls | None = Field(None, description="How the endpoint's certificate is verified.")
 
 
 class ArtifactDefaults(Shape):
@@ -80,7 +80,7 @@ class ArtifactDefaults(Shape):
 
     model_download_image: str | None = Field(None, description="Image of download Jobs.")
     s3: S3 | None = Field(
-        None, description="How to reach s3:// sources. With this block credentials are mounted as files."
+        None, description="How to reach s3:// sources. With this block, credentials are mounted as files."
     )
     default_retention_priority: Any = not_acted_on("Retention priority of artifacts that have none.")
 
@@ -104,7 +104,7 @@ class AIMRuntimeConfigSpec(Shape):
     """Defaults; the namespace's object is merged over the cluster's of the same name, field by field, env by name."""
 
     adapter_runtime: AdapterRuntime | None = Field(
-        None, description="Default of dynamic services; static services do not look at it."
+        None, description="Default of dynamic services; static services ignore it."
     )
     storage: Storage | None = Field(None, description="Storage of caches and adapter disks.")
     env: EnvList | None = Field(None, description="Variables of Jobs, never of a model server.")
@@ -113,20 +113,20 @@ class AIMRuntimeConfigSpec(Shape):
     image_pull_secrets: PullSecrets | None = Field(None, description="Pull secrets of Jobs and model servers.")
     service_account_name: str | None = Field(None, description="Service account of model servers that name none.")
     default_storage_class_name: str | None = Field(
-        None, description="Deprecated: use storage.defaultStorageClassName, which wins."
+        None, description="Deprecated: use storage.defaultStorageClassName, which takes precedence."
     )
     pvc_headroom_percent: FromZero | None = Field(
-        None, description="Deprecated: use storage.pvcHeadroomPercent, which wins."
+        None, description="Deprecated: use storage.pvcHeadroomPercent, which takes precedence."
     )
     model: ModelDefaults | None = Field(None, description="Defaults for models.")
     routing: Any = not_acted_on("HTTP routing to services.")
-    scale_from_zero: Any = not_acted_on("Start of services on the first request.")
+    scale_from_zero: Any = not_acted_on("Start of services at the first request.")
 
 
 class AIMClusterRuntimeConfigSpec(AIMRuntimeConfigSpec):
     """Defaults of the whole cluster."""
 
-    artifact_storage_quota: Any = not_acted_on("Bound of the storage that artifacts may use.")
+    artifact_storage_quota: Any = not_acted_on("Limit of the storage that artifacts may use.")
 
 
 class AIMRuntimeConfigStatus(Status):

@@ -27,10 +27,10 @@ from api.models.common import (
 class GpuRequirements(Shape):
     """Accelerators of one replica."""
 
-    model: str | None = Field(None, description="Accelerator, for example MI300X; decides on which nodes it runs.")
+    model: str | None = Field(None, description="Accelerator, for example MI300X; it selects the nodes.")
     count: FromZero | None = Field(None, description="Accelerators per replica.")
-    resource_name: str | None = Field(None, description="Resource to ask nodes for; amd.com/gpu when absent.")
-    min_vram: Any = not_acted_on("Least memory of an accelerator.")
+    resource_name: str | None = Field(None, description="Resource to request from nodes; amd.com/gpu when absent.")
+    min_vram: Any = not_acted_on("Minimum memory of an accelerator.")
 
 
 class Hardware(Shape):
@@ -45,7 +45,7 @@ class AIMServiceTemplateSpec(Shape):
     model_name: ObjectName = Field(description="Name of the AIMModel or AIMClusterModel. Immutable.")
     metric: Metric | None = Field(None, description="What the template is tuned for. Immutable.")
     precision: Literal["auto", "fp4", "fp8", "fp16", "fp32", "fp64", "bf16", "int4", "int8"] | None = Field(
-        None, description="Numeric format of the weights; auto leaves the choice to the image. Immutable."
+        None, description="Numeric format of the weights; auto lets the image choose. Immutable."
     )
     hardware: Hardware | None = Field(None, description="What one replica runs on. Immutable.")
     runtime_config_name: str | None = Field(
@@ -53,9 +53,9 @@ class AIMServiceTemplateSpec(Shape):
     )
     image_pull_secrets: PullSecrets | None = Field(None, description="Pull secrets for the image.")
     service_account_name: str | None = Field(None, description="Service account of the model server.")
-    resources: ResourceRequirements | None = Field(None, description="Wins over the built-in amounts, key by key.")
+    resources: ResourceRequirements | None = Field(None, description="Overrides the built-in amounts, key by key.")
     model_sources: list[ModelSource] | None = Field(
-        None, description="The base model; wins over the AIMModel's. Adapters need exactly one entry."
+        None, description="The base model; overrides the AIMModel's. Adapters need exactly one entry."
     )
     profile_id: str | None = Field(None, description="Id of the image's runtime profile to serve with.")
     type: ProfileType | None = Field(None, description="How far the template has been tuned.")

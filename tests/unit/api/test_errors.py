@@ -53,7 +53,7 @@ def test_an_error_reads_as_the_api_server_writes_its_own() -> None:
     assert str(error) == 'spec.rank: Invalid value: "700": is above 512 (choose 512 or less)'
 
 
-def test_a_required_value_shows_none() -> None:
+def test_a_missing_value_is_not_shown() -> None:
     assert (
         str(FieldError("spec.profile", Reason.ADAPTERS_WITHOUT_PROFILE, Cause.REQUIRED, "is needed", ""))
         == "spec.profile: Required value: is needed"

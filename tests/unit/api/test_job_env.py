@@ -1,4 +1,4 @@
-"""The allow-list of a Job's environment: what a tenant may set, and above all what not."""
+"""The allow-list of a Job's environment: what a tenant may set and what not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_sources_can_be_reached(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_writer_stays_ours(name: str) -> None:
+def test_variables_of_the_writer_cannot_be_set(name: str) -> None:
     assert not allowed_in_job(name)
 
 

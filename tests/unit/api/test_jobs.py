@@ -1,4 +1,4 @@
-"""What travels to a Job as arguments and back as its termination message."""
+"""Arguments of a Job, and its result in the termination message."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_huge_results_are_shortened(result: JobResult) -> None:
     assert parse_termination_message(text) is not None
 
 
-def test_names_that_are_no_unicode_are_told_all_the_same() -> None:
+def test_names_that_are_not_unicode_are_reported_too() -> None:
     result = JobResult(ok=True, reason="DiskReaped", message="\udc80 gone", removed=["caf\udce9", "plain"])
     read = parse_termination_message(result.to_termination_message())
     assert read is not None
@@ -150,7 +150,7 @@ FOREIGN: list[object] = [
 
 
 @pytest.mark.parametrize("text", FOREIGN, ids=repr)
-def test_what_is_none_of_ours_is_none(text: object) -> None:
+def test_a_text_of_another_program_is_not_a_result(text: object) -> None:
     assert parse_termination_message(text) is None
 
 
@@ -159,7 +159,7 @@ def test_parsing_never_raises(text: object) -> None:
     parse_termination_message(text)
 
 
-def test_a_newer_writer_may_say_more() -> None:
+def test_a_newer_writer_may_add_fields() -> None:
     read = parse_termination_message('{"ok": true, "reason": "Staged", "somethingNew": 1}')
     assert read is not None
     assert read.reason == "Staged"

@@ -188,7 +188,7 @@ def test_marks_are_those_of_the_interface(kind: Kind) -> None:
 
 
 def _leaves(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Paths of schema properties that a manifest does not set (lists: in none of their entries)."""
+    """Paths of schema properties that a manifest does not set (in lists: in no entry)."""
     if "items" in schema:
         entries = [set(_leaves(entry, schema["items"], f"{path}[]")) for entry in value or [None]]
         yield from set.intersection(*entries)
@@ -324,7 +324,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_fields_that_nobody_acts_on_take_any_value(value: Any) -> None:
+def test_fields_without_effect_accept_any_value(value: Any) -> None:
     spec = {"profile": {"selector": value}, "routing": value, "adapters": [{"name": "a", "rank": value}]}
     AIMService.model_validate({"spec": spec})
 

@@ -70,12 +70,12 @@ STAGE = ("artifact-uid", "hf://o/n", "service-uid", "path", "claim-uid")
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_a_stage_key_speaks_for_each_of_its_parts(index: int) -> None:
+def test_a_stage_key_depends_on_each_of_its_parts(index: int) -> None:
     other = tuple(part + "x" if place == index else part for place, part in enumerate(STAGE))
     assert stage_key(*STAGE) == stage_key(*STAGE) != stage_key(*other)
 
 
-def test_a_sync_key_knows_the_set_and_the_disk_but_no_order() -> None:
+def test_a_sync_key_depends_on_the_set_and_the_disk_but_not_on_the_order() -> None:
     key = sync_key("s", ["a", "b"], "claim", "uid")
     assert key == sync_key("s", ["b", "a"], "claim", "uid")
     others = {

@@ -13,5 +13,5 @@ from rules.world import World
 def validate_service(
     new: Json, old: Json | None, world: World, *, request_version: str = "", context: Context = DEFAULT_CONTEXT
 ) -> Verdict:
-    """Judge a request that creates or updates a service."""
+    """Check a request that creates or updates a service."""
     return validate(AIM_SERVICE, new, old, world, request_version=request_version, context=context)

@@ -1,4 +1,4 @@
-"""Objects and worlds for properties: small vocabularies, so that references meet and rules are really asked."""
+"""Objects for properties: small vocabularies, so that references match and rules are really asked."""
 
 from __future__ import annotations
 

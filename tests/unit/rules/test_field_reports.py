@@ -54,7 +54,7 @@ def test_a_static_list_may_be_reordered() -> None:
     assert validate_service(service(adapters=refs("legal", "medical")), old, surroundings()).allowed
 
 
-def test_only_what_is_frozen_is_frozen() -> None:
+def test_only_immutable_fields_are_immutable() -> None:
     """Prevents: validation too strict on update; ordinary edits refused."""
     old = service(adapters=refs("medical"))
     edits: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_what_can_never_work_is_refused_at_once_and_all_of_it() -> None:
     ]
 
 
-def test_the_reconciler_says_what_the_webhook_would_have_said() -> None:
+def test_the_reconciler_reports_what_the_webhook_would_have_reported() -> None:
     """Prevents: failurePolicy Ignore → silently unvalidated."""
     bad = service(adapterMode="dynamic", adapters=refs("medical"))
     world = surroundings([artifact("medical", rank=64)])
@@ -172,13 +172,13 @@ def test_a_rank_above_the_ceiling_is_refused_and_says_where_the_ceiling_comes_fr
 
 
 def test_lowering_the_ceiling_below_a_rank_is_refused_at_the_adapter() -> None:
-    """The field is the adapter's, also when maxRank was lowered."""
+    """The error is at the adapter, also when maxRank was lowered."""
     old = service(adapterMode="dynamic", adapters=refs("medical"), adapterRuntime={"maxRank": 64})
     new = merge(old, {"spec": {"adapterRuntime": {"maxRank": 8}}})
     assert told(validate_service(new, old, surroundings())) == [("spec.adapters[0].name", "AdapterRankAboveCeiling")]
 
 
-def test_a_rank_that_no_engine_takes_is_refused_with_the_list() -> None:
+def test_a_rank_that_no_engine_supports_is_refused_with_the_list() -> None:
     """Prevents: an engine ends with StopIteration above rank 512."""
     verdict = validate_service(service(adapters=refs("medical")), None, surroundings([artifact("medical", rank=513)]))
     (error,) = verdict.errors
@@ -186,8 +186,8 @@ def test_a_rank_that_no_engine_takes_is_refused_with_the_list() -> None:
     assert "1, 8, 16, 32, 64, 128, 256, 320, 512" in error.hint
 
 
-def test_on_the_artifact_it_is_a_warning() -> None:
-    """The artifact alone harms nobody."""
+def test_on_the_artifact_such_a_rank_is_a_warning() -> None:
+    """The artifact alone breaks no service."""
     verdict = validate(AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"rank": 1024}}), None, surroundings())
     assert verdict.allowed
     assert "RankAboveHighest" in warned(verdict)
@@ -231,7 +231,7 @@ def test_a_base_without_id_is_known_by_its_source() -> None:
 
 
 def test_an_s3_base_without_id_takes_the_id_of_the_source() -> None:
-    """Nothing is judged by a path."""
+    """A path is never compared with a model id."""
     source = {"sourceUri": "s3://models/qwen3/"}
     profile = {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": {"modelSources": [source]}}
     base = artifact("qwen3-8b-base", sourceUri="s3://models/qwen3/")
@@ -293,7 +293,7 @@ LATE: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.parentArtifact",
         "it is not the base of",
     ),
-    "a model": ({"type": "model", "compatibleWith": None}, "spec.type", "no adapter, but declared as one by"),
+    "a model": ({"type": "model", "compatibleWith": None}, "spec.type", "not an adapter, but declared as one by"),
 }
 
 
@@ -301,7 +301,7 @@ LATE: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
     spec: dict[str, Any], path: str, words: str
 ) -> None:
-    """The service came first, with a warning; the artifact that then turns out bad is not met with silence."""
+    """The service came first, with a warning; a bad artifact that is created later names it."""
     plain = manifest("AIMArtifact", {})["spec"]
     new = manifest("AIMArtifact", {"metadata": {"name": "late"}, "spec": merge(plain, spec)})
     waiting = users(2, adapterMode="dynamic", adapters=refs("medical", "late"))
@@ -326,8 +326,8 @@ def test_an_artifact_that_services_waited_for_names_those_that_cannot_use_it(
         ("x" * 300, "write org/name"),
     ],
 )
-def test_a_base_named_by_a_path_or_uri_is_told(entry: str, words: str) -> None:
-    """The base's local path or URI is not its name, so it fits no base; said before a service is refused."""
+def test_a_base_named_by_a_path_or_uri_is_a_warning(entry: str, words: str) -> None:
+    """The base's local path or URI is not its name, so it fits no base; reported before a service is refused."""
     verdict = validate(
         AIM_ARTIFACT, manifest("AIMArtifact", {"spec": {"compatibleWith": ["a.b/c", entry]}}), None, surroundings()
     )
@@ -341,7 +341,7 @@ def running(count: int) -> list[dict[str, Any]]:
     return [merge(one, {"status": {"runtime": {"currentReplicas": 1}}}) for one in users(count)]
 
 
-def test_a_new_profile_that_hides_the_clusters_names_whom_it_breaks() -> None:
+def test_a_new_profile_that_hides_the_clusters_names_the_services_that_it_breaks() -> None:
     name = "FeatureRemovalBreaksServices"
     new = manifest("AIMProfile", {"spec": {"features": None}})
     said = warned(validate(AIM_PROFILE, new, None, surroundings(running(2))))
@@ -352,7 +352,7 @@ def test_a_new_profile_that_hides_the_clusters_names_whom_it_breaks() -> None:
     assert name not in warned(validate(AIM_PROFILE, new, None, surroundings([*running(2), new])))
 
 
-def test_a_profile_that_services_waited_for_names_whom_it_does_not_serve() -> None:
+def test_a_profile_that_services_waited_for_names_those_that_cannot_use_it() -> None:
     plain = manifest("AIMProfile", {})["spec"]
     waiting = surroundings(users(1, profile={"name": "late"}))
     for kind in (AIM_PROFILE, AIM_CLUSTER_PROFILE):
@@ -378,7 +378,7 @@ def test_an_edit_of_what_thousands_use_is_bounded() -> None:
     assert text.endswith("more+")
 
 
-def test_a_cluster_profile_that_a_namespace_hides_concerns_nobody_there() -> None:
+def test_a_cluster_profile_that_a_namespace_hides_concerns_no_service_there() -> None:
     own = manifest("AIMProfile", {})
     world = surroundings([*users(1), own])
     before, after = (manifest("AIMClusterProfile", {"spec": {"features": features}}) for features in (["adapters"], []))
@@ -442,7 +442,7 @@ def test_a_service_written_as_v1alpha1_can_be_edited_through_v1alpha2() -> None:
     assert judge_stored(AIM_SERVICE, new, surroundings()).errors == []
 
 
-def test_nothing_unimplemented_is_judged_beside_another_operator() -> None:
+def test_unimplemented_fields_are_not_reported_beside_another_operator() -> None:
     from rules.seen import Context
 
     verdict = validate(

@@ -1,4 +1,4 @@
-"""A value that is close to a known one is met with a question, wherever such values are written."""
+"""A known value is suggested for a similar one, wherever such values are written."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ NEAR: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 def said(kind: str, spec: dict[str, Any]) -> list[str]:
-    """All that is said of a plain manifest with this spec laid over it."""
+    """All messages about a plain manifest with this spec laid over it."""
     verdict = validate(KIND_BY_NAME[kind], manifest(kind, {"spec": spec}), None, surroundings())
     return [str(error) for error in verdict.errors] + verdict.warning_texts
 
 
 @pytest.mark.parametrize(("kind", "spec", "path", "meant"), NEAR, ids=[f"{row[0]}-{row[2]}" for row in NEAR])
-def test_what_was_meant_is_asked(kind: str, spec: dict[str, Any], path: str, meant: str) -> None:
+def test_the_nearest_known_word_is_suggested(kind: str, spec: dict[str, Any], path: str, meant: str) -> None:
     (text,) = [text for text in said(kind, spec) if text.startswith(f"{path}: ")]
     assert f'did you mean "{meant}"?' in text
 
 
-def test_nothing_is_guessed_of_what_is_like_nothing() -> None:
+def test_nothing_is_suggested_for_a_word_that_is_like_no_other() -> None:
     assert "did you mean" not in " ".join(said("AIMService", {"adapterMode": "qqqq"}))

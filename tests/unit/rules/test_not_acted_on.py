@@ -32,7 +32,7 @@ def _laid_over(under: Any, over: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "path"), CASES, ids=[f"{kind.kind}-{path}" for kind, path in CASES])
-def test_it_is_said(kind: Kind, path: str) -> None:
+def test_a_field_without_effect_is_reported(kind: Kind, path: str) -> None:
     new = with_value(kind, path)
     wanted = path.replace("[]", "[0]")
     verdict = validate(kind, new, None, surroundings())

@@ -1,4 +1,4 @@
-"""What holds for every object and every world."""
+"""Properties of the rules for all objects, whatever other objects exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSIONS = ["v1alpha1", "v1alpha2"]
 
 
 @given(services, st.none() | services, worlds, st.sampled_from(VERSIONS))
-def test_judging_never_fails_and_changes_nothing(new: Any, old: Any, world: SnapshotWorld, version: str) -> None:
+def test_rules_never_fail_and_change_nothing(new: Any, old: Any, world: SnapshotWorld, version: str) -> None:
     """Prevents: a validator that mutates the object."""
     before = copy.deepcopy((new, old, world._objects))
     verdict = validate_service(new, old, world, request_version=version)
@@ -61,7 +61,7 @@ def test_values_of_any_type_anywhere_never_fail(kind: Kind, data: st.DataObject)
 
 
 @given(json_values, json_values)
-def test_objects_that_are_no_objects_never_fail(new: Any, old: Any) -> None:
+def test_values_instead_of_objects_never_fail(new: Any, old: Any) -> None:
     for kind in AIM_KINDS:
         if isinstance(new, dict) and isinstance(old, dict):
             assert not validate(kind, new, old, surroundings()).failures
@@ -121,7 +121,7 @@ def test_an_object_that_became_invalid_can_be_edited_elsewhere(
 
 @given(services, worlds)
 def test_admission_and_reconciler_agree(service: Any, world: SnapshotWorld) -> None:
-    """What got past the webhook is judged again by the same code, where all references exist."""
+    """The reconciler checks what the webhook admitted by the same code, where all references exist."""
     spec = service["spec"]
     if (spec.get("runtimeConfigName") or "default") != "default":
         return  # a missing named RuntimeConfig is the one thing that only the reconciler holds against a service
@@ -144,7 +144,7 @@ def test_warnings_are_few_and_short(service: Any, world: SnapshotWorld) -> None:
 
 
 @given(services, world_objects, st.sampled_from([None, 1, 8, 16, 32, 64, 512]))
-def test_the_ceiling_holds_every_adapter_that_may_be_served(
+def test_no_adapter_that_may_be_served_exceeds_the_ceiling(
     service: Any, objects: list[Any], reported: int | None
 ) -> None:
     world = SnapshotWorld(objects)
@@ -159,7 +159,7 @@ def test_the_ceiling_holds_every_adapter_that_may_be_served(
 
 
 @given(st.integers(-5, 600))
-def test_rounding_up_is_the_least_supported_that_holds(rank: int) -> None:
+def test_rounding_up_gives_the_smallest_supported_ceiling(rank: int) -> None:
     rounded = round_up(rank)
     if rank > 512:
         assert rounded is None
@@ -176,7 +176,7 @@ def test_artifact_edits_never_fail(new: Any, old: Any) -> None:
     assert not validate(kind, merge(new, {"metadata": {"name": view.name_of(old)}}), old, world).failures
 
 
-def test_deciding_a_ceiling_needs_no_world() -> None:
+def test_deciding_a_ceiling_needs_no_other_objects() -> None:
     config = resolve_runtime_config(SnapshotWorld(), "n")
     assert decide_ceiling(manifest("AIMService", {}), config, {}, None).value is None
 

@@ -18,7 +18,7 @@ def test_round_up(rank: int, ceiling: int | None) -> None:
     assert round_up(rank) == ceiling
 
 
-def test_a_static_ceiling_ignores_what_no_engine_takes() -> None:
+def test_a_static_ceiling_ignores_ranks_that_no_engine_supports() -> None:
     assert static_ceiling([16, 1024]) == 16
     assert static_ceiling([]) is None
     assert static_ceiling([8], floor=64) == 64
@@ -103,24 +103,24 @@ def test_dynamic(
     assert (decision.value, decision.deferred, decision.invalid_because) == (value, deferred, invalid)
 
 
-def test_a_named_config_that_is_missing_keeps_the_last_ceiling_and_judges_nothing() -> None:
+def test_a_named_config_that_is_missing_keeps_the_last_ceiling_and_compares_nothing() -> None:
     named = MergedRuntimeConfig("team", None, None)
     decision = decide_ceiling(service("dynamic", "a"), named, {"a": adapter(512)}, 64)
     assert (decision.value, decision.judged, decision.invalid_because) == (64, False, ())
 
 
-def test_an_unreadable_config_keeps_the_last_ceiling_and_judges_nothing() -> None:
+def test_an_unreadable_config_keeps_the_last_ceiling_and_compares_nothing() -> None:
     decision = decide_ceiling(service("dynamic", "a"), config(readable=False), {"a": adapter(512)}, 64)
     assert (decision.value, decision.judged, decision.invalid_because) == (64, False, ())
 
 
-def test_a_config_value_that_no_engine_takes_keeps_the_last_ceiling() -> None:
+def test_a_config_value_that_no_engine_supports_keeps_the_last_ceiling() -> None:
     decision = decide_ceiling(service("dynamic", "a"), config(48), {"a": adapter(512)}, 64)
     assert (decision.value, decision.judged) == (64, False)
 
 
 def test_deciding_twice_changes_nothing() -> None:
-    """A pass that changes its own input never rests."""
+    """A pass that changed its own input would never settle."""
     artifacts = {"a": adapter(16), "b": None}
     first = decide_ceiling(service("dynamic", "ab", 8), config(), artifacts, 32)
     assert decide_ceiling(service("dynamic", "ab", 8), config(), artifacts, first.value) == first

@@ -36,12 +36,12 @@ def test_a_missing_profile_is_missing_and_an_unread_one_unknown() -> None:
     assert isinstance(resolve_profile(SnapshotWorld(unknown=[AIM_CLUSTER_PROFILE]), CHAT), Unknown)
 
 
-def test_a_cluster_profile_is_no_answer_while_the_namespace_is_unread() -> None:
+def test_a_cluster_profile_is_not_used_while_the_namespace_is_unread() -> None:
     world = SnapshotWorld([manifest("AIMClusterProfile", {})], unknown=[AIM_PROFILE])
     assert isinstance(resolve_profile(world, CHAT), Unknown)
 
 
-def test_overrides_are_applied_as_each_field_says() -> None:
+def test_overrides_are_applied_field_by_field() -> None:
     profile = manifest(
         "AIMProfile",
         {
@@ -175,7 +175,7 @@ def test_the_only_template_that_fits_is_chosen() -> None:
     assert resolve_base(surroundings(), TEMPLATED).name == "qwen3-8b-base"
 
 
-def test_a_template_that_comes_later_takes_no_running_service_its_own() -> None:
+def test_a_later_template_does_not_replace_that_of_a_running_service() -> None:
     other = manifest("AIMServiceTemplate", {"metadata": {"name": "other"}, "spec": {"modelName": "qwen3-8b"}})
     shared = manifest("AIMClusterServiceTemplate", {"metadata": {"name": "shared"}, "spec": {"modelName": "qwen3-8b"}})
     world = surroundings([other, shared])
@@ -216,7 +216,7 @@ def test_a_model_is_found_by_its_image() -> None:
     assert pipeline.image == "amdenterpriseai/aim-qwen-qwen3-8b:0.13.0"
 
 
-def test_a_template_alone_tells_its_model() -> None:
+def test_a_template_alone_names_its_model() -> None:
     service = merge(TEMPLATED, {"spec": {"model": None, "template": {"name": "qwen3-8b-latency"}}})
     pipeline = resolve_pipeline(surroundings(), service)
     assert isinstance(pipeline.model, Resolved)

@@ -1,4 +1,4 @@
-"""Cases of people who meet the rules for the first time: what is said, and above all what is not."""
+"""Cases of users who see the rules for the first time: what is reported, and what is not."""
 
 from __future__ import annotations
 
@@ -54,27 +54,27 @@ def test_the_fix_of_an_unsupported_ceiling_is_a_ceiling(value: int, fix: str) ->
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("hf://acme/medical//v2", "folder without a name"),
-        ("hf://acme/medical@..", "no branch"),
-        ("hf://acme/medical@a/../b", "no branch"),
-        ("hf://acme", "organisation and name"),
-        ("hf:///medical", "organisation and name"),
+        ("hf://acme/medical//v2", "folder has no name"),
+        ("hf://acme/medical@..", "not a valid branch"),
+        ("hf://acme/medical@a/../b", "not a valid branch"),
+        ("hf://acme", "organization and name"),
+        ("hf:///medical", "organization and name"),
     ],
 )
-def test_what_is_wrong_with_a_source_is_told(uri: str, words: str) -> None:
+def test_what_is_wrong_with_a_source_is_reported(uri: str, words: str) -> None:
     with pytest.raises(SourceUriError, match=words):
         parse_source_uri(uri)
 
 
 @pytest.mark.parametrize("uri", ["hf://acme/medical@refs/pr/3", "hf://acme/medical@v1.0", "hf://acme/medical/v2/@main"])
-def test_revisions_that_hubs_have_are_taken(uri: str) -> None:
+def test_revisions_that_hubs_have_are_accepted(uri: str) -> None:
     assert parse_source_uri(uri).scheme == "hf"
 
 
 def test_the_tag_that_is_too_old_is_named_beside_a_digest() -> None:
     image = f"registry:5000/aim:0.12.1@sha256:{'a' * 64}"
     spec = {"profile": None, "model": {"image": image}, "adapterMode": "dynamic"}
-    assert "spec.model: image tag 0.12.1 is older than 0.13: it will load no adapter" in said(
+    assert "spec.model: image tag 0.12.1 is older than 0.13, so no adapter will be loaded" in said(
         judged("AIMService", spec)
     )
 
@@ -103,13 +103,13 @@ def test_a_tag_with_an_underscore_is_read(image: str, old: bool) -> None:
         ({"acceleratorModel": "300X", "acceleratorVendor": "amd"}, True),
     ],
 )
-def test_an_accelerator_of_another_vendor_is_no_slip(spec: dict[str, str], warned: bool) -> None:
+def test_an_accelerator_of_another_vendor_is_not_a_misspelling(spec: dict[str, str], warned: bool) -> None:
     assert bool(said(judged("AIMProfile", spec))) is warned
     assert bool(said(judged("AIMService", {"profileOverrides": spec}))) is warned
 
 
 @pytest.mark.parametrize("name", ["Medical_LoRA", "a/b", "ключ", "X" * 253, "-a", "a..b"])
-def test_a_name_that_no_object_can_have_is_not_waited_for_in_silence(name: str) -> None:
+def test_a_name_that_no_object_can_have_is_reported_as_invalid(name: str) -> None:
     spec = {"profile": {"name": name}, "runtimeConfigName": name, "adapters": [{"name": name, "kind": "AIMArtifact"}]}
     texts = said(judged("AIMService", spec))
     assert [text.split(":")[0] for text in texts] == [
@@ -117,7 +117,7 @@ def test_a_name_that_no_object_can_have_is_not_waited_for_in_silence(name: str) 
         "spec.profile.name",
         "spec.runtimeConfigName",
     ]
-    assert all("names have a-z, 0-9, - and . only" in text for text in texts)
+    assert all("is not a valid object name; use a-z, 0-9, - and . only" in text for text in texts)
 
 
 def test_no_warning_is_cut_by_a_long_name() -> None:
@@ -140,12 +140,12 @@ def test_no_warning_is_cut_by_a_long_name() -> None:
         ({"replicas": 5}, ""),
     ],
 )
-def test_replicas_that_do_not_count_are_said(spec: dict[str, int], warned: str) -> None:
+def test_replicas_without_effect_are_reported(spec: dict[str, int], warned: str) -> None:
     texts = said(judged("AIMService", spec))
     assert [warned in text for text in texts] == ([True] if warned else [])
 
 
-def test_env_without_effect_is_said_wherever_a_service_has_env() -> None:
+def test_env_without_effect_is_reported_wherever_a_service_has_env() -> None:
     spec = {
         "adapterMode": "dynamic",
         "caching": {"env": [{"name": "HF_HOME", "value": "/x"}, {"name": "HF_TOKEN", "value": "t"}]},
@@ -176,7 +176,7 @@ SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
         ({"name": "A"}, ""),
     ],
 )
-def test_an_entry_that_no_pod_takes_is_refused(entry: dict[str, Any], path: str) -> None:
+def test_an_entry_that_is_not_valid_in_a_pod_is_refused(entry: dict[str, Any], path: str) -> None:
     for kind, spec, place in (
         ("AIMService", {"env": [entry]}, "spec.env[0]"),
         ("AIMService", {"profileOverrides": {"containerEnv": [entry]}}, "spec.profileOverrides.containerEnv[0]"),
@@ -188,20 +188,20 @@ def test_an_entry_that_no_pod_takes_is_refused(entry: dict[str, Any], path: str)
         )
 
 
-def test_a_download_takes_its_token_from_one_place() -> None:
+def test_a_download_reads_its_token_from_one_place() -> None:
     both = {"env": [{"name": "HF_TOKEN", "value": "x", "valueFrom": SECRET}]}
     for kind in ("AIMArtifact", "AIMRuntimeConfig"):
         assert [error.path for error in judged(kind, both).errors] == ["spec.env[0].valueFrom"]
     assert [error.path for error in judged("AIMService", {"caching": both}).errors] == ["spec.caching.env[0].valueFrom"]
 
 
-def test_an_old_entry_that_no_pod_takes_does_not_hold_up_other_edits() -> None:
+def test_an_old_entry_that_is_not_valid_in_a_pod_does_not_block_other_edits() -> None:
     old = {"env": [{"name": "A", "valueFrom": {}}]}
     verdict = judged("AIMService", merge(old, {"priorityClassName": "high"}), old)
     assert verdict.allowed
 
 
-def test_who_breaks_is_said_before_whose_pods_restart() -> None:
+def test_broken_services_are_named_before_those_that_restart() -> None:
     service = {
         "kind": "AIMService",
         "metadata": {"name": "chat"},
@@ -213,7 +213,7 @@ def test_who_breaks_is_said_before_whose_pods_restart() -> None:
     assert [text.split(": ")[0] for text in told] == ["spec.features", "spec"]
 
 
-def test_a_deferred_lowering_is_told_on_one_line() -> None:
+def test_a_deferred_lowering_is_reported_on_one_line() -> None:
     spec = {"adapterMode": "dynamic", "adapters": [{"name": "a-name-of-26-characters-xx", "kind": "AIMArtifact"}]}
     status = {"status": {"runtime": {"currentReplicas": 12}, "adapterMaxRank": 512}}
     old = merge(manifest("AIMService", {"spec": {**spec, "adapterRuntime": {"maxRank": 512}}}), status)
@@ -222,7 +222,7 @@ def test_a_deferred_lowering_is_told_on_one_line() -> None:
     assert told.endswith("then rolls 12 pods")
 
 
-def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
+def test_a_template_that_can_no_longer_be_named_is_not_suggested() -> None:
     names = ("a-template-for-latency-on-mi300x", "a-template-for-throughput-on-mi300x")
     world = surroundings(
         [
@@ -249,14 +249,14 @@ def test_a_template_that_can_no_longer_be_named_is_not_asked_for() -> None:
         (48, "48"),
     ],
 )
-def test_values_are_shown_in_their_own_script_and_what_cannot_be_seen_is_escaped(value: object, shown: str) -> None:
+def test_values_are_shown_in_their_own_script_and_invisible_characters_are_escaped(value: object, shown: str) -> None:
     assert (
         FieldError("spec.a", Reason.SIZE_UNUSABLE, Cause.INVALID, "no", value).message
         == f'Invalid value: "{shown}": no'
     )
 
 
-def test_a_model_that_no_template_fits_is_admitted_with_a_word() -> None:
+def test_a_model_that_no_template_fits_is_admitted_with_a_warning() -> None:
     spec = {**OF_V1ALPHA1, "model": {"name": "alone"}}
     sources = [{"modelId": "Qwen/Qwen3-8B", "sourceUri": "hf://Qwen/Qwen3-8B"}]
     model = manifest("AIMModel", {"metadata": {"name": "alone"}, "spec": {"modelSources": sources}})
@@ -312,7 +312,7 @@ _ARGS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize(("args", "spec", "path"), _ARGS.values(), ids=_ARGS)
-def test_arguments_that_switch_adapters_off(args: dict[str, Any], spec: dict[str, Any], path: str | None) -> None:
+def test_arguments_that_disable_lora(args: dict[str, Any], spec: dict[str, Any], path: str | None) -> None:
     world = surroundings([manifest("AIMClusterProfile", {"spec": {"engineArgs": args}})])
     verdict = validate(AIM_SERVICE, manifest("AIMService", {"spec": spec}), None, world)
     found = [warning.path for warning in verdict.warnings if warning.reason == "EngineArgsSwitchAdaptersOff"]

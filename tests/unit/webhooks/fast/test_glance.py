@@ -132,7 +132,7 @@ def test_only_those_are_asked_whom_it_concerns() -> None:
     new = manifest("AIMService", {"spec": {"minReplicas": 3, "maxReplicas": 2}})
     assert asked(seen(new, None, surroundings()), BASES) == {
         "min_replicas_above_max",
-        "setting_without_effect",
+        "replicas_ignored",
         "namespace_name_too_long",
     }
 
