@@ -39,7 +39,7 @@ from cryptography.x509.oid import NameOID
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.admission.corpus import Case, cases  # noqa: E402 - found through the line above
+from tests.unit.webhooks.corpus import Case, cases  # noqa: E402 - found through the line above
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _SETTLE_SECONDS = 0.5
