@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from api.reasons import explain
+from api.words import NOTHING, absolute, ago, stamp
 from console.markup import Html, el, html
-from console.words import DASH, absolute, ago, stamp
 
 # A state's look: shape and tone. The word stands beside it always, so that no meaning hangs on shape or colour.
 _LOOKS: Mapping[str, tuple[str, str]] = {
@@ -29,7 +29,7 @@ WORDS = {"LoadRejected": "Load rejected"}
 def when(moment: datetime | None, now: datetime) -> Html:
     """Return a time: how long ago, the absolute one in its title; the page's script keeps the words fresh."""
     if moment is None:
-        return html(DASH)
+        return html(NOTHING)
     return el("time", ago(moment, now), datetime=stamp(moment), title=absolute(moment))
 
 

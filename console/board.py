@@ -7,11 +7,10 @@ is done while nobody looks.
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TypeVar
 
@@ -38,9 +37,9 @@ from console.views import (
     used_bytes,
 )
 from console.words import harmless
+from kube.slices import Slices
 from rules.world import World
 
-SLICE_SECONDS = 0.004  # after so much work without a pause the event loop gets its turn
 BATCH = 500  # services that are filtered without a look at the clock
 MOST_DISKS = 20
 MOST_EVENTS = 50
@@ -110,18 +109,6 @@ class Page:
     replica: str
 
 
-@dataclass(slots=True)
-class _Slices:
-    """Gives the loop its turn after each slice of work."""
-
-    started: float = field(default_factory=time.perf_counter)
-
-    async def breathe(self) -> None:
-        if time.perf_counter() - self.started > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self.started = time.perf_counter()
-
-
 class Board:
     """All services in brief. `changed` is a change handler of the caches, `touch` tells of anything else."""
 
@@ -181,7 +168,7 @@ class Board:
             kept = self._pages.get(query)
             if kept is not None and kept[0] == mark:
                 return kept[1]
-            slices = _Slices()
+            slices = Slices()
             await self._catch_up(slices)
             page = await self._cut(query, slices)
             self._pages[query] = (mark, page)
@@ -190,7 +177,7 @@ class Board:
                 self._pages.popitem(last=False)
             return page
 
-    async def _catch_up(self, slices: _Slices) -> None:
+    async def _catch_up(self, slices: Slices) -> None:
         """Take in what changed."""
         if len(self._dirty) > 1_000:  # the first look: sort once instead of inserting one by one
             known = set(self._keys)
@@ -231,7 +218,7 @@ class Board:
             if not on_it:
                 del self._disks[disk]
 
-    async def _cut(self, query: Query, slices: _Slices) -> Page:
+    async def _cut(self, query: Query, slices: Slices) -> Page:
         matches = self._keys if query.open else await self._matching(query, slices)
         pages = max(1, -(-len(matches) // query.size))
         first = (min(query.page, pages) - 1) * query.size
@@ -262,7 +249,7 @@ class Board:
             replica=sources.replica,
         )
 
-    async def _matching(self, query: Query, slices: _Slices) -> list[Key]:
+    async def _matching(self, query: Query, slices: Slices) -> list[Key]:
         found: list[Key] = []
         matches, briefs = query.matcher(), self._briefs
         for start in range(0, len(self._keys), BATCH):
@@ -270,7 +257,7 @@ class Board:
             await slices.breathe()
         return found
 
-    async def _summary(self, slices: _Slices) -> Summary:
+    async def _summary(self, slices: Slices) -> Summary:
         for disk in list(self._disks):
             self._bytes_on(disk)
             await slices.breathe()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
+from api.words import NOTHING
 from console.bits import WORDS
 from console.board import Page
 from console.markup import Child, Html, el, html
@@ -16,7 +17,6 @@ from console.views import (
     ADAPTER_STATES,
     SERVICE_STATES,
 )
-from console.words import DASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _plain(frame: Frame, title: str, *children: object) -> Html:
     main = el("main", el("section", el("h1", title), children, class_="card sign-in"))
     return html(
         Html(_OPENING),
-        _head(frame, f"{title} {DASH} adapters by service", script=False),
+        _head(frame, f"{title} {NOTHING} adapters by service", script=False),
         el("body", main),
         Html("</html>\n"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from api.words import NOTHING, size
 from console.bits import badge, bar, count, plural, reason, when
 from console.board import Page, Summary
 from console.markup import Html, el, html
@@ -14,7 +15,6 @@ from console.views import (
     EventView,
     RefusalView,
 )
-from console.words import DASH, size
 
 _OPEN_UP_TO = 3  # so many services are shown with their adapters open
 
@@ -63,7 +63,7 @@ def count_part(page: Page) -> Html:
     kind = "service" if page.query.open else "matching service"
     if page.matches == len(page.rows):
         return html(plural(page.matches, kind))
-    return html(f"{count(page.first)}{DASH}{count(last)} of ", plural(page.matches, kind))
+    return html(f"{count(page.first)}{NOTHING}{count(last)} of ", plural(page.matches, kind))
 
 
 def empty_part(page: Page) -> Html:

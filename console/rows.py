@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from urllib.parse import quote
 
+from api.words import NOTHING, size
 from console.bits import badge, bar, reason, reason_first, when
 from console.markup import Html, el, html
 from console.views import (
@@ -14,7 +15,6 @@ from console.views import (
     Note,
     ServiceView,
 )
-from console.words import DASH, size
 
 COLUMNS = ("Service", "Status", "Mode", "Base model", "Adapters", "Rank ceiling", "Ready", "On disk", "Age")
 
@@ -42,8 +42,8 @@ def service_rows(view: ServiceView, now: datetime, *, opened: bool = False) -> H
         el("td", _base(view), class_="base"),
         el("td", f"{loaded} of {len(view.adapters)} loaded" if view.adapters else "none"),
         el("td", _ceiling(view)),
-        el("td", view.replicas.replace("/", " of ") or DASH),
-        el("td", size(view.own_bytes) if view.own_bytes else DASH, class_="number"),
+        el("td", view.replicas.replace("/", " of ") or NOTHING),
+        el("td", size(view.own_bytes) if view.own_bytes else NOTHING, class_="number"),
         el("td", when(view.created, now)),
         class_="facts",
     )
@@ -52,7 +52,7 @@ def service_rows(view: ServiceView, now: datetime, *, opened: bool = False) -> H
 
 def _base(view: ServiceView) -> Html:
     if view.base is None:
-        return html(view.serves or DASH)
+        return html(view.serves or NOTHING)
     words = [view.base.model_id or view.base.name]
     if view.base.status == "Ready":
         return html(words)
@@ -63,7 +63,7 @@ def _base(view: ServiceView) -> Html:
 
 def _ceiling(view: ServiceView) -> Html:
     if not view.with_adapters:
-        return html(DASH)
+        return html(NOTHING)
     if view.ceiling is None:
         return html("not known yet")
     asked = f", {view.ceiling_asked} asked for" if view.ceiling_asked is not None else ""
@@ -148,7 +148,7 @@ def _adapter_rows(view: ServiceView, adapter: AdapterView, now: datetime) -> Htm
         el("td", size(adapter.size), class_="number"),
         el("td", _progress(adapter)),
         el("td", _loaded(adapter, view.ready)),
-        el("td", adapter.attempts if adapter.attempts is not None else DASH, class_="number"),
+        el("td", adapter.attempts if adapter.attempts is not None else NOTHING, class_="number"),
         el("td", when(adapter.since, now)),
     )
     told: list[object] = []
@@ -167,7 +167,7 @@ def _adapter_rows(view: ServiceView, adapter: AdapterView, now: datetime) -> Htm
 def _rank(adapter: AdapterView, ceiling: int | None) -> str:
     rank = adapter.rank if adapter.rank is not None else adapter.declared
     if rank is None:
-        return DASH
+        return NOTHING
     words = f"{rank} of {ceiling}" if ceiling is not None else str(rank)
     if adapter.rank is None:
         return f"{words} (declared)"
@@ -176,12 +176,12 @@ def _rank(adapter: AdapterView, ceiling: int | None) -> str:
 
 def _progress(adapter: AdapterView) -> Html:
     if not _moving(adapter) or adapter.percentage is None:
-        return html(DASH)
+        return html(NOTHING)
     of = f" of {size(adapter.total)}" if adapter.total else ""
     return el("span", bar(adapter.percentage, f"staging of {adapter.name}"), f" {adapter.percentage} %{of}")
 
 
 def _loaded(adapter: AdapterView, ready: int | None) -> str:
     if adapter.loaded is None:
-        return DASH
+        return NOTHING
     return f"{adapter.loaded} of {ready}" if ready is not None else str(adapter.loaded)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from hashlib import blake2b
 
 import orjson
 
-from console.board import SLICE_SECONDS, Page
+from console.board import Page
 from console.markup import Html
 from console.page import Frame, after_rows, before_rows
 from console.parts import PARTS, opened, part_views
 from console.rows import row_id, service_rows
 from console.views import ServiceView
+from kube.slices import Slices
 
 
 def stamp_of(page: Page) -> str:
@@ -44,13 +43,10 @@ class Known:
         changed = [name for name, view in rows.items() if had.get(name) != view]
         if not (parts or moved or changed):
             return None
-        started = time.perf_counter()
-        bodies = {}
+        slices, bodies = Slices(), {}
         for name in changed:
             bodies[name] = str(service_rows(rows[name], now, opened=opened(page)))
-            if time.perf_counter() - started > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                started = time.perf_counter()
+            await slices.breathe()
         told: dict[str, object] = {
             "stamp": stamp_of(page),
             "rows": bodies,
@@ -70,10 +66,8 @@ def event(name: str, data: object) -> bytes:
 async def whole_page(page: Page, frame: Frame, now: datetime) -> AsyncIterator[Html]:
     """Yield the whole page in pieces, with pauses."""
     yield before_rows(page, frame, stamp_of(page), now)
-    started = time.perf_counter()
+    slices = Slices()
     for view in page.rows:
         yield service_rows(view, now, opened=opened(page))
-        if time.perf_counter() - started > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            started = time.perf_counter()
+        await slices.breathe()
     yield after_rows(page, now)

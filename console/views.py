@@ -16,7 +16,8 @@ from api.quantity import parse_quantity
 from api.reasons import Reason
 from api.record import record
 from api.view import Json
-from console.words import LONGEST_NAME, harmless, parse_time
+from api.words import parse_time
+from console.words import LONGEST_NAME, harmless
 from rules.rank import CeilingDecision
 from rules.seen import see_service
 from rules.world import World
