@@ -25,7 +25,7 @@ from app.bind import bind
 from app.protocol import Bounds
 from app.server import LoopServer, serving
 from rules.examples import surroundings
-from rules.resolve import Ref
+from rules.references import Ref
 from rules.world import World
 from rules.worlds import SnapshotWorld
 from tests.unit.webhooks import corpus
