@@ -18,7 +18,7 @@ from rules.worlds import OverlayWorld
 log = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 3
-"""A fresh object may lead to others (another profile, another base). After this many rounds the rest stays unconfirmed."""
+"""A fresh object may lead to others (profiles, bases). After this many rounds the rest stays unconfirmed."""
 _MOST_AT_ONCE = 16
 _UNCONFIRMED_WEIGHT = 1
 

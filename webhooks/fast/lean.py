@@ -53,7 +53,7 @@ class _Status(TypedDict, total=False):
 
 
 class _Service(TypedDict, total=False):
-    """What rules read of an AIMService. A rule that reads more adds it here; otherwise the test of its examples fails."""
+    """What rules read of an AIMService. A rule that reads more adds it here, or the test of its examples fails."""
 
     metadata: _Metadata
     spec: msgspec.Raw  # read as a whole

@@ -120,7 +120,7 @@ def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
         assert words in text
 
 
-@pytest.mark.parametrize(("content", "words"), [("a: [", "is no YAML"), ("- a", "keys and values"), (None, "No such")])
+@pytest.mark.parametrize(("content", "words"), [("a: [", "is not valid YAML"), ("- a", "keys and values"), (None, "No such")])
 def test_a_bad_file_is_named(tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "s.yaml"
     if content is not None:
@@ -191,4 +191,4 @@ def test_the_command_line_knows_every_setting() -> None:
 
 def test_settings_can_be_checked_without_serving() -> None:
     result = CliRunner().invoke(cli, ["--check", "--no-reconciler", "--refresh-interval", "1m"])
-    assert (result.exit_code, result.output) == (0, "the settings are fine\n")
+    assert (result.exit_code, result.output) == (0, "the settings are valid\n")
