@@ -1,4 +1,4 @@
-"""How is it wired? Settings, servers, process life cycle, the command line.
+"""How is the server put together? Settings, the FastAPI application, listeners, lifecycle of the process.
 
-Leaves to others: everything that could be tested without a process. It is the only room that knows them all.
+Not here: everything that can be tested without a process. Only `app` and `cli` import the other rooms.
 """

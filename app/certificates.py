@@ -1,4 +1,4 @@
-"""Connects `certs` to the cluster: our Secret, our webhook configurations, our Service, through the client."""
+"""Connects `certs` to the cluster: the Secret, the webhook configurations and the Service, through the client."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, N
 log = logging.getLogger(__name__)
 
 
-NAMES_SECONDS = 300.0  # the Service is read again so often: its address hardly ever changes
-WATCH_PAUSE_SECONDS = 5.0  # after a watch of a configuration broke; the poll covers the time
+NAMES_SECONDS = 300.0  # between reads of the Service: its address hardly ever changes
+WATCH_PAUSE_SECONDS = 5.0  # after a watch of a configuration broke; the poll covers this time
 
 
 class CertificateCluster:
-    """What `certs.store` asks of the API server, in its words. Every failure is `Unavailable`."""
+    """The API server as `certs.store` sees it. Every failure is `Unavailable`."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client, self._settings = client, settings
@@ -35,12 +35,12 @@ class CertificateCluster:
         self._names: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 
     async def fetch_secret(self) -> JsonObject | None:
-        """Return our Secret, or None."""
+        """Return the Secret, or None."""
         async with _unavailable("the Secret could not be read"):
             return await self._client.find(SECRET, self._namespace, self._settings.certificate_secret)
 
     async def create_secret(self, data: dict[str, bytes]) -> bool:
-        """Create our Secret; False when it exists."""
+        """Create the Secret; False when it exists."""
         metadata = {"namespace": self._namespace, "name": self._settings.certificate_secret}
         secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
         async with _unavailable("the Secret could not be created"):
@@ -60,7 +60,7 @@ class CertificateCluster:
         return True
 
     async def fetch_bundles(self) -> list[tuple[str, list[bytes]]]:
-        """Return the bundles of each of our configurations that exists."""
+        """Return the bundles of each webhook configuration that exists."""
         found = []
         async with _unavailable("a webhook configuration could not be read"):
             for kind, name in self._configurations():
@@ -70,7 +70,7 @@ class CertificateCluster:
         return found
 
     async def write_bundle(self, configuration: str, bundle: bytes) -> None:
-        """Put a bundle into all webhooks of a configuration, unless someone changed it since: then the next look."""
+        """Write a bundle into all webhooks of a configuration, unless that changed since the read."""
         kind, name = next((k, n) for k, n in self._configurations() if f"{k.kind}/{n}" == configuration)
         encoded = base64.b64encode(bundle).decode()
         async with _unavailable("the CA bundle could not be written"):
@@ -84,7 +84,7 @@ class CertificateCluster:
                 await self._client.patch_json(kind, None, name, [version, *writes])
 
     async def fetch_names(self) -> frozenset[str]:
-        """Return the names under which the API server may call us: the Service's, its addresses, those by setting."""
+        """Return the names under which the API server may call: names and addresses of the Service, and the setting."""
         now = asyncio.get_running_loop().time()
         read_at, names = self._names
         if now - read_at < NAMES_SECONDS:
@@ -96,7 +96,7 @@ class CertificateCluster:
         return names
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Return when one of our configurations changed, or after so many seconds."""
+        """Return when one of the configurations changed, or after this many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -105,7 +105,7 @@ class CertificateCluster:
         self._changed.clear()
 
     async def watch(self) -> None:
-        """Watch our configurations, so that a damaged bundle is healed at once; until cancelled."""
+        """Watch the configurations, so that a damaged bundle is repaired at once; until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind, name in self._configurations():
                 group.create_task(self._watch_one(kind, name), name=f"watch {kind.kind}")
@@ -133,7 +133,7 @@ class CertificateCluster:
         ]
 
     async def _service_addresses(self) -> set[str]:
-        """Return the Service's addresses; none where we may not read it: names do in most clusters."""
+        """Return the addresses of the Service; none without permission to read it: names suffice in most clusters."""
         try:
             service = await self._client.find(SERVICE, self._namespace, self._settings.service_name)
         except Forbidden:
@@ -147,7 +147,7 @@ class CertificateCluster:
 
 @asynccontextmanager
 async def certificates(client: Client | None, settings: Settings, serving: ServingCertificate) -> AsyncIterator[None]:
-    """Keep the serving certificate in order around a block, in the way that the settings say.
+    """Maintain the serving certificate around a block, as the settings configure it.
 
     Args: `client` may be None for mounted certificates.
     """

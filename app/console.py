@@ -1,4 +1,4 @@
-"""The console over the caches of the process: what it may look at, whom it lets in, and the events it shows."""
+"""The console over the caches of the process: what it reads, who can open it, and the events it shows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rules.world import World
 
 log = logging.getLogger(__name__)
 
-OURS = "source=aim-adapters"  # field selector: events that this program wrote
+OURS = "source=aim-adapters"  # field selector: events that aim-adapters wrote
 MOST_EVENTS = 200
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a broken watch of events is opened again
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a broken watch of events is re-opened
 
 
 def make_console(
@@ -66,21 +66,21 @@ def make_console(
 
 def _problems(informers: Iterable[Informer]) -> list[str]:
     return [
-        f"What is shown may be old: {informer.kind.kind} cannot be watched ({informer.problem})"
+        f"This page may be out of date: {informer.kind.kind} cannot be watched ({informer.problem})"
         for informer in informers
         if informer.problem is not None
     ]
 
 
 def _gaps(settings: Settings) -> Iterable[str]:
-    """What this process cannot know, in words."""
+    """Yield what this process cannot show."""
     if not settings.reconciler:
-        yield "This process only judges objects: another controller wrote the states; the size of disks is not read."
+        yield "This process runs only admission. Another controller writes the states, and disk sizes are not read."
     if settings.admission:
-        yield "Refusals are those of this replica since it started; dry runs leave none."
+        yield "Refusals are from this replica since its start, without dry runs."
     if settings.namespaces:
-        yield f"Only these namespaces are looked at: {', '.join(settings.namespaces)}."
-    yield "Sizes on disks are those that staging reported. Events are kept by the API server for about an hour."
+        yield f"Only these namespaces are watched: {', '.join(settings.namespaces)}."
+    yield "Sizes on disks are reported by staging. The API server keeps events for about an hour."
 
 
 def _abort(scope: Scope) -> None:
@@ -90,9 +90,9 @@ def _abort(scope: Scope) -> None:
 
 
 class EventFollower:
-    """Keeps the newest events that this program wrote, whichever replica wrote them.
+    """Keeps the newest events that aim-adapters wrote, from any replica.
 
-    `newest`: at most so many, newest last; a new list after each change.
+    `newest`: at most MOST_EVENTS, newest last; a new list after each change.
     """
 
     def __init__(self, client: Client, namespaces: Iterable[str] | None) -> None:
@@ -131,7 +131,7 @@ class EventFollower:
                 await asyncio.sleep(FIRST_PAUSE)
             except (ApiError, ValueError, KeyError, TypeError) as error:
                 version = ""
-                self._problems[namespace] = _told(error)
+                self._problems[namespace] = _reason(error)
                 await asyncio.sleep(LONGEST_PAUSE if isinstance(error, Forbidden) else pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
@@ -144,7 +144,7 @@ class EventFollower:
         return version
 
     def _take(self, events: Iterable[Json]) -> None:
-        """Note events; what happened last is kept."""
+        """Take in events; the newest are kept."""
         for event in events:
             metadata = view.mapping(event, "metadata")
             key = (str(metadata.get("namespace")), str(metadata.get("name")))
@@ -170,7 +170,7 @@ def _version(event: Json) -> int:
     return int(version) if version.isdigit() else 0
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, Forbidden):
-        return "this program may not list and watch events"
-    return f"the API server does not let them be read just now ({type(error).__name__})"
+        return "aim-adapters has no permission to list and watch events"
+    return f"the API server cannot be reached ({type(error).__name__})"

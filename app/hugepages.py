@@ -1,8 +1,10 @@
-"""Puts the process's memory onto huge pages, as far as it is in use.
+"""Moves the memory that the process uses onto huge pages.
 
-Between two reviews at 200 a second other programs have used the core, and each of the hundreds of small pages that a
-review touches is looked up anew; on a virtual machine that is most of the review's time. With pages of 2 MiB a few
-look-ups do (Linux, Documentation/admin-guide/mm/transhuge.rst; madvise(2) MADV_COLLAPSE since 6.1, MADV_HUGEPAGE).
+Between two reviews at 200 a second other programs use the core. Then the address of each of the hundreds of small pages
+that a review touches is looked up again, which is most of a review's time on a virtual machine. With pages of 2 MiB a
+few look-ups suffice.
+
+Source: Linux, Documentation/admin-guide/mm/transhuge.rst; madvise(2): MADV_COLLAPSE since 6.1, MADV_HUGEPAGE.
 """
 
 from __future__ import annotations
@@ -16,27 +18,27 @@ from pathlib import Path
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _MAPS = Path("/proc/self/maps")
 _ADVISE, _COLLAPSE = getattr(mmap, "MADV_HUGEPAGE", 14), 25
-_FULL = 7 / 8  # of a huge page's small ones that are in use: the rest of it is memory that nobody asked for
+_FULL = 7 / 8  # of a huge page that is in use already: the rest of it is additional memory
 
 
 def use_huge_pages() -> int:
-    """Put what is in use onto huge pages, where the machine lets us; returns how many bytes now lie there.
+    """Move memory in use onto huge pages where the system allows it; returns how many bytes are there now.
 
-    Memory keeps its addresses and contents. Takes some 3 ms per MiB the first time, and next to nothing afterwards;
-    safe in a thread of its own. Does nothing where an administrator has set `never`, or on a system without huge pages.
+    Memory keeps its addresses and contents. Takes about 3 ms per MiB the first time and almost nothing afterwards; safe
+    in another thread. Does nothing where an administrator has set `never`, or on a system without huge pages.
     """
     size = _huge_page_size()
     if not size:
         return 0
-    libc = ctypes.CDLL(None)  # its calls let go of the interpreter's lock
+    libc = ctypes.CDLL(None)  # its calls release the interpreter's lock
     moved = 0
     for start, end in anonymous_ranges(_MAPS.read_text(), size):
         for at in _filled(libc, start, end, size):
             begun = time.perf_counter()
             if libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), _COLLAPSE) == 0:
                 moved += size
-                time.sleep(time.perf_counter() - begun)  # who waits for this very memory goes first
-            else:  # an older kernel collapses it by itself, in time
+                time.sleep(time.perf_counter() - begun)  # a thread that waits for this memory comes first
+            else:  # an older kernel collapses it later, in the background
                 libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), _ADVISE)
     return moved
 
@@ -53,7 +55,7 @@ def _huge_page_size() -> int:
 def anonymous_ranges(maps: str, size: int) -> Iterator[tuple[int, int]]:
     """Yield the ranges of writable private memory without a file, cut to whole pages of `size` bytes.
 
-    `maps` is a text as of proc_pid_maps(5); what is no line of one is passed over.
+    `maps` is a text as of proc_pid_maps(5); lines of another form are skipped.
     """
     for line in maps.splitlines():
         addresses, access, _, _, _, *name = [*line.split(maxsplit=5), *([""] * 5)][:6]
@@ -66,11 +68,11 @@ def anonymous_ranges(maps: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _filled(libc: ctypes.CDLL, start: int, end: int, size: int) -> Iterator[int]:
-    """Yield the addresses of those huge pages of a range that are in use for the most part."""
+    """Yield the addresses of the huge pages of a range that are mostly in use."""
     small = size // mmap.PAGESIZE
     resident = (ctypes.c_ubyte * ((end - start) // mmap.PAGESIZE))()
     if libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(end - start), resident) != 0:
-        return  # the range is gone meanwhile
+        return  # the range does not exist any more
     for number in range((end - start) // size):
         if sum(flag & 1 for flag in resident[number * small : (number + 1) * small]) >= small * _FULL:
             yield start + number * size

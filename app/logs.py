@@ -1,4 +1,4 @@
-"""Log lines: constant text plus keys, as JSON for machines or logfmt for a terminal."""
+"""Log lines: a constant text with keys, as JSON for programs or logfmt for a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message, then the record's own keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; a value that is no JSON is shown as text."""
+        """Return the line; a value that JSON cannot express is shown as text."""
         return orjson.dumps(_fields(record), default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
@@ -47,7 +47,7 @@ class LogfmtFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, form: Literal["auto", "json", "logfmt"], *, stream: TextIO | None = None) -> None:
-    """Send all log lines of the process to `stream` (stderr) in one form. Libraries speak from warnings on."""
+    """Send all log lines of the process to `stream` (stderr) in one form. Libraries log warnings and above."""
     stream = stream or sys.stderr
     as_json = form == "json" or (form == "auto" and not stream.isatty())
     handler = logging.StreamHandler(stream)

@@ -1,4 +1,4 @@
-"""Keeps cached objects where they hinder nobody: out of the garbage collector's sight, and on huge pages."""
+"""Keeps the garbage collector from walking over cached objects, and moves them onto huge pages if that is enabled."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kube.informer import Informer
 
 log = logging.getLogger(__name__)
 
-_GC_THRESHOLDS = (10_000, 5, 400)  # a look at the young holds the loop for 5 ms at most; a full one is rare
+_GC_THRESHOLDS = (10_000, 5, 400)  # a collection of young objects blocks the loop for 5 ms at most; a full one is rare
 _FREEZE_SECONDS = 0.2  # while caches are filled
-_REFREEZE_SECONDS = 900.0  # between two walks over what is young, where little came; two moves, where much did
+_REFREEZE_SECONDS = 900.0  # between two freezes while little changes, and between two moves while much changes
 _LOOK_SECONDS = 1.0
-_MANY_CHANGES = 300  # of cached objects: a walk over what came with them takes some milliseconds
-_MOVE_SECONDS = 60.0  # from filled caches to the first look for memory to put onto huge pages, and between two
-_CALM_SECONDS = 3.0  # with few changes only: then it is done
+_MANY_CHANGES = 300  # of cached objects: a collection of what came with them takes some milliseconds
+_MOVE_SECONDS = 60.0  # from filled caches to the first move onto huge pages, and between two moves
+_CALM_SECONDS = 3.0  # with few changes: then memory is moved
 _FEW_CHANGES = 30
 
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let the garbage collector look rarely while a block runs, and at nothing that `gc.freeze` was told of."""
+    """Let the garbage collector run rarely during a block, and never over frozen objects."""
     before = gc.get_threshold()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
@@ -37,11 +37,11 @@ def rare_collections() -> Iterator[None]:
 
 
 async def tend_memory(informers: Sequence[Informer], *, huge_pages: bool = False) -> None:
-    """Move what lives long out of the garbage collector's sight: a walk over full caches would stall the loop.
+    """Hide long-lived objects from the garbage collector: a walk over full caches would stall the loop.
 
-    Reference counts go on freeing what is replaced; cycles among frozen objects would stay, and parsed JSON has
-    none, nor has a request (an answer that is an error leaves ten objects). Thresholds do not bound a walk: what
-    replaces as much as it adds is never counted. Runs until cancelled.
+    Reference counts still free what is replaced. Cycles among frozen objects would stay, but neither parsed JSON nor a
+    request on the fast path has any. Thresholds do not limit a walk: they do not count replaced objects.
+    Runs until cancelled.
     """
     with rare_collections():
         while not all(informer.settled.is_set() for informer in informers):
@@ -62,12 +62,12 @@ async def _freeze_again_and_again(informers: Sequence[Informer]) -> None:
             await asyncio.sleep(_LOOK_SECONDS)
             if _changes(informers) - known >= _MANY_CHANGES:
                 break
-        gc.collect()  # walks over what is younger than the last freeze only: the later, the longer
+        gc.collect()  # walks only over objects newer than the last freeze: the later, the longer
 
 
 async def _move_again_and_again(informers: Sequence[Informer]) -> None:
-    """Put memory onto huge pages in calm moments: for some milliseconds the loop waits for what is being moved."""
-    known, moved_at = -1, time.monotonic()  # not while the first passes are made
+    """Move memory onto huge pages while little changes: the loop waits some milliseconds for what is being moved."""
+    known, moved_at = -1, time.monotonic()  # not during the first passes
     while True:
         before = _changes(informers)
         await asyncio.sleep(_CALM_SECONDS)
@@ -75,7 +75,7 @@ async def _move_again_and_again(informers: Sequence[Informer]) -> None:
         patience = _MOVE_SECONDS if changes - before <= _FEW_CHANGES else _REFREEZE_SECONDS
         if changes != known and now - moved_at >= patience:
             moved = await asyncio.to_thread(use_huge_pages)
-            log.debug("memory lies on huge pages", extra={"bytes": moved})
+            log.debug("moved memory onto huge pages", extra={"bytes": moved})
             known, moved_at = changes, now
 
 

@@ -47,7 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._patience: asyncio.TimerHandle | None = None
         self._idle_between, self._idle_since = False, 0.0
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._read = True, 0, 0  # _read: whole requests so far
         self._arriving = True  # a request, or the first one, is not here as a whole
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,13 +75,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start the clock with the first byte after an idle time, unless the whole request is here."""
         if self._idle_between:
             self._idle_between, self._arriving = False, True
-        answered = self.server_state.total_requests
+        read = self._read
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._arriving and self._patience is None:
             self._start_patience()
-        if self._in_head and self.server_state.total_requests == answered:
+        if self._in_head and self._read == read:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._turn_away("head")
@@ -108,6 +108,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the clock: the request is here, and the rest is the server's time."""
         self._stop_patience()
         self._arriving = False
+        self._in_head, self._head_bytes = True, 0
+        self._read += 1
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -118,7 +120,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         self._stop_patience()
         self._idle_between = True
-        self._in_head, self._head_bytes = True, 0
         if self.transport.is_closing():
             return
         self.flow.resume_reading()

@@ -1,7 +1,7 @@
-"""The life of the server process: start, serve, lead or stand by, end in good order.
+"""The lifecycle of the server process: start, serve, lead or wait for the lease, shut down in order.
 
-The end (SIGTERM, or SIGINT once): not ready from now on; passes in flight are finished and the lease is given up, so
-that another replica goes on; admission is served until the endpoint is withdrawn; requests in work are answered; exit.
+Shutdown (SIGTERM, or SIGINT once): the process stops being ready. Passes in flight finish, and the lease is released,
+so that another replica continues. Admission serves until the endpoint is withdrawn. Requests in work are answered.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ log = logging.getLogger(__name__)
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
 _HEALTH_BOUNDS = Bounds(connections=128, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
 _NO_CERTIFICATE = "no usable serving certificate (missing or expired)"
-_QUIET_SECONDS = 1.0  # without a review: then nobody calls us any more
-_DRAIN_SHARE = 0.7  # of the whole time to end, for reviews that still come
+_QUIET_SECONDS = 1.0  # without a review: then the endpoint has been withdrawn
+_DRAIN_SHARE = 0.7  # of the whole shutdown time, for reviews that still arrive
 
 
 class Stop:
-    """Turns signals into an event; the second one ends the process on the spot."""
+    """Turns signals into an event; a second SIGINT ends the process at once."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
     def ask(self) -> None:
-        """Begin the end."""
+        """Begin the shutdown."""
         if self.asked.is_set():
-            log.warning("forced to end")
+            log.warning("second interrupt: exiting at once")
             logging.shutdown()
             os._exit(EXIT_FORCED)
         self.asked.set()
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and SIGINT around a block. A second SIGTERM is no force: kubelets may repeat it."""
+        """Listen to SIGTERM and SIGINT around a block. A second SIGTERM forces nothing: kubelets may repeat it."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self.ask)
         loop.add_signal_handler(signal.SIGTERM, self.asked.set)
@@ -83,23 +83,23 @@ def run(settings: Settings) -> int:
 
 
 async def serve(settings: Settings, stop: Stop | None = None) -> int:
-    """Serve until `stop` (signals by default) asks for the end; returns the exit code."""
+    """Serve until `stop` (signals by default) asks for the shutdown; returns the exit code."""
     stop = stop or Stop()
     with stop.on_signals():
         try:
             kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
             client = await Client.connect(kubeconfig, settings.context, within=settings.api_timeout.total_seconds())
         except NoCredentials as error:
-            log.error("no access to a cluster", extra={"error": str(error)})
+            log.error("no credentials for a cluster", extra={"error": str(error)})
             return EXIT_USAGE
         async with client:
             try:
                 process = _Process(settings, client, stop)
-            except (OSError, BadCertificate) as error:  # a port, or the file of client authorities
+            except (OSError, BadCertificate) as error:  # a port, or the file of client CA certificates
                 log.error("cannot serve", extra={"error": str(error)})
                 return EXIT_FAILED
             await process.live()
-    log.info("ended")
+    log.info("stopped")
     return EXIT_OK
 
 
@@ -160,11 +160,11 @@ class _Process:
         return create_application(*routers)
 
     def _wake(self, controller: str, key: Key) -> None:
-        """Ask for a pass, from outside of a watch."""
+        """Request a pass that no watch event caused."""
         self._engine.enqueue(controller, key)
 
     async def live(self) -> None:
-        """Serve from now until the end is asked for and done."""
+        """Serve until the shutdown is requested and complete."""
         settings, servers = self._settings, self._servers
         async with serving(*servers), self._certificates(), _background(self._jobs()) as watched:
             log.info("serving", extra={server.name: server.address[1] for server in servers})
@@ -174,17 +174,17 @@ class _Process:
             done, _ = await asyncio.wait({asked, *watched}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
             for task in done - {asked}:
-                task.result()  # a part that ends by itself is a bug: raise what it ended with
-                raise RuntimeError(f"{task.get_name()} has ended by itself")
+                task.result()  # a part that ends early is a bug: raise its exception
+                raise RuntimeError(f"{task.get_name()} ended before the shutdown")
             try:
                 async with asyncio.timeout(settings.shutdown_grace.total_seconds()):
                     await self._end(controllers)
             except TimeoutError:
-                log.warning("the end took too long; what is still open is cut")
+                log.warning("the shutdown took too long; open requests are cut off")
 
     async def _end(self, controllers: asyncio.Task[None]) -> None:
-        """Stop leading and drain admission, both at once."""
-        log.info("ending", extra={"drain": self._settings.drain.total_seconds()})
+        """Stop leading and drain admission, both in parallel."""
+        log.info("shutting down", extra={"drain": self._settings.drain.total_seconds()})
         if self._admission is not None:
             self._admission.drain()
         if self._wiring.console is not None:
@@ -196,9 +196,9 @@ class _Process:
                 group.create_task(self._serve_on(self._admission))
 
     async def _serve_on(self, admission: LoopServer) -> None:
-        """Answer reviews while the endpoint is withdrawn: for `drain`, and longer while some still come.
+        """Answer reviews while the endpoint is withdrawn: for `drain`, and longer while some still arrive.
 
-        They tell that callers have not heard of the end yet. Bounded by a part of the whole time to end.
+        They show that callers do not know of the shutdown yet. Limited to a part of the whole shutdown time.
         """
         drain, grace = self._settings.drain.total_seconds(), self._settings.shutdown_grace.total_seconds()
         window = min(_QUIET_SECONDS, drain)
@@ -208,10 +208,10 @@ class _Process:
             await asyncio.sleep(window)
             if admission.answered == answered:
                 return
-        log.warning("reviews still come: the endpoint was not withdrawn in time")
+        log.warning("reviews still arrive: the endpoint was not withdrawn in time")
 
     async def _hand_over(self, controllers: asyncio.Task[None]) -> None:
-        """Let passes end while the lease is still renewed, tell the last events, then give the lease up."""
+        """Let passes end while the lease is still renewed, write the last events, then release the lease."""
         await controllers
         await self._recorder.flush()
         if self._lease is not None:
@@ -220,7 +220,7 @@ class _Process:
             await self._lease.release()
 
     def _jobs(self) -> list[asyncio.Task[None]]:
-        """Start what runs beside, until cancelled."""
+        """Start the background tasks, which run until cancelled."""
         jobs = [
             asyncio.create_task(self._engine.run_informers(), name="informers"),
             asyncio.create_task(self._watchdog.run(), name="watchdog"),
@@ -236,7 +236,7 @@ class _Process:
         return jobs
 
     def _make_checks(self) -> list[Check]:
-        """Return what readiness looks at, vital things first."""
+        """Return the checks of readiness, vital ones first."""
         checks = [flag_check("running", lambda: "shutting down" if self._stop.asked.is_set() else None)]
         if self._admission is not None:
             checks.append(Check("tls", Handshake(*self._admission.address).problem))
@@ -291,7 +291,7 @@ class _Process:
 
 
 def _cache_checks(informer: Informer, *, vital: bool) -> list[Check]:
-    """Return checks of one cache: that it was filled once (admission waits for that only), and that its watch works."""
+    """Return checks of one cache: that it was filled once (admission needs only that), and that its watch works."""
 
     def filled() -> str | None:
         return None if informer.synced.is_set() else "not filled yet"
@@ -319,7 +319,7 @@ def _make_lease(settings: Settings, client: Client, identity: str) -> Lease | No
 
 @asynccontextmanager
 async def _background(tasks: list[asyncio.Task[None]]) -> AsyncIterator[set[asyncio.Task[None]]]:
-    """Cancel tasks at the end of a block."""
+    """Cancel tasks when the block ends."""
     running = set(tasks)
     try:
         yield running

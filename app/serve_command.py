@@ -1,4 +1,4 @@
-"""`aim-adapters serve`: one option for each setting, made from the settings' own descriptions."""
+"""`aim-adapters serve`: one option for each setting, generated from the descriptions of the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.settings import SettingInfo, SettingsError, describe_settings, load_set
 _HELP = """Serve the admission webhooks and run the controllers, until SIGTERM.
 
 Each option is also a variable (AIMA_WORKERS for --workers) and a key of the YAML file (workers).
-Options win over variables, variables over the file, the file over defaults. Durations: 30s, 15m, 1h30m.
+Options override variables, variables override the file, the file overrides defaults. Durations: 30s, 15m, 1h30m.
 """
 
 
@@ -36,13 +36,13 @@ def _command() -> Callable[..., None]:
                 typer.echo(f"error: {line}", err=True)
             raise typer.Exit(2) from error
         if check:
-            typer.echo("the settings are fine")
+            typer.echo("the settings are valid")
             return
         raise typer.Exit(_run(settings, warnings))
 
     parameters = [
-        _parameter("config", Path | None, "--config", "YAML file with settings; else $AIMA_CONFIG.", "Settings"),
-        _parameter("check", bool, "--check", "Check the settings and end.", "Settings", default=False),
+        _parameter("config", Path | None, "--config", "YAML file with settings. Default: $AIMA_CONFIG.", "Settings"),
+        _parameter("check", bool, "--check", "Check the settings and exit.", "Settings", default=False),
         *(_setting_parameter(info) for info in describe_settings()),
     ]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
@@ -53,7 +53,7 @@ def _command() -> Callable[..., None]:
 def _run(settings: Any, warnings: list[str]) -> int:
     """Start the server; its modules are loaded here, so that `--help` is quick.
 
-    Nearly all that they make stays: looking for garbage meanwhile took a tenth of a start.
+    Nearly all objects of modules stay: garbage collection meanwhile took a tenth of the start.
     """
     import gc  # noqa: PLC0415
     import logging  # noqa: PLC0415

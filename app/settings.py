@@ -1,4 +1,4 @@
-"""What the server can be told: flags over environment over file over defaults, each with its description.
+"""The settings of the server: flags win over environment, environment over file, file over defaults.
 
 Flags are `--like-this`, variables `AIMA_LIKE_THIS`, keys of the YAML file `likeThis` or `like_this`.
 """
@@ -32,7 +32,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used: one line for each, saying which, from where, what is wrong."""
+    """Settings that cannot be used: one line each, with the setting, its source and what is wrong."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
@@ -42,7 +42,7 @@ class SettingsError(Exception):
 def parse_duration(value: object) -> object:
     """Return a duration from `30s`, `1h30m`, `250ms`, `2d` or a number of seconds.
 
-    Raises: ValueError for a text that is none of these.
+    Raises: ValueError for any other text.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _seconds(value)
@@ -52,7 +52,7 @@ def parse_duration(value: object) -> object:
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return _seconds(float(text))
     if not text or not re.fullmatch(f"({_DURATION.pattern})+", text):
-        raise ValueError("is no duration (write 30s, 15m, 1h30m, or a number of seconds)")
+        raise ValueError("is not a valid duration (write 30s, 15m, 1h30m, or a number of seconds)")
     return _seconds(sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)))
 
 
@@ -60,7 +60,7 @@ def _seconds(number: float) -> timedelta:
     try:
         return timedelta(seconds=number)
     except (OverflowError, ValueError):
-        raise ValueError("is no duration that a clock can show (write 30s, 15m, 1h30m)") from None
+        raise ValueError("is not a valid duration: it is too long (write 30s, 15m, 1h30m)") from None
 
 
 def format_duration(value: timedelta) -> str:
@@ -86,14 +86,14 @@ def _blank_is_none(value: object) -> object:
 def _dns_labels(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not _DNS_LABEL.fullmatch(value):
-            raise ValueError(f'"{value}" is no namespace name')
+            raise ValueError(f'"{value}" is not a valid namespace name')
     return values
 
 
 def _label_values(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not is_label_value(value):
-            raise ValueError(f'"{value}" is no value of a label')
+            raise ValueError(f'"{value}" is not a valid label value')
     return values
 
 
@@ -115,9 +115,9 @@ def _at_least(**parts: float) -> dict[str, timedelta]:
 
 
 class Settings(BaseSettings):
-    """All settings of `aim-adapters serve`. `load_settings` makes one: it knows where each value came from.
+    """All settings of `aim-adapters serve`. Use `load_settings`, which knows the source of each value.
 
-    Made directly, it takes given values and defaults alone, whatever the environment says.
+    An instance that is made directly uses only the given values and the defaults, not the environment.
     """
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=ENV_PREFIX, enable_decoding=False)
@@ -137,56 +137,65 @@ class Settings(BaseSettings):
     # What runs
     admission: bool = _setting(True, "Serve the admission webhooks.", group="What runs")
     reconciler: bool = _setting(
-        True, "Run the controllers. Off beside another operator for the same kinds.", group="What runs"
+        True, "Run the controllers. Turn this off when another operator reconciles the same kinds.", group="What runs"
     )
     controllers: Words = _setting(
         ("*",),
-        'Controllers to run, by name; "*" means all. Processes that run different ones need leases of different names.',
+        'Controllers to run, by name; "*" means all. Processes with different controllers need different lease names.',
         group="What runs",
     )
     namespaces: Namespaces = _setting(
-        (), "Namespaces to look at; none means all. With it no cluster-wide rights are needed.", group="What runs"
+        (),
+        "Namespaces to watch; empty means all. With a list, no cluster-wide permissions are needed.",
+        group="What runs",
     )
     nodes: bool = _setting(
         True,
-        "Read nodes, to tell which profiles, models and templates some node fits. Off: that is not told.",
+        "Watch nodes, to report whether a node matches a profile, model or template. When off, this is not reported.",
         group="What runs",
     )
 
     # Cluster
     kubeconfig: OptionalPath = _setting(
-        None, "Kubeconfig to use; else $KUBECONFIG, the pod's service account, ~/.kube/config.", group="Cluster"
+        None,
+        "Kubeconfig to use. Default: $KUBECONFIG, then the pod's service account, then ~/.kube/config.",
+        group="Cluster",
     )
-    context: OptionalText = _setting(None, "Context of the kubeconfig; none means its current one.", group="Cluster")
+    context: OptionalText = _setting(None, "Context of the kubeconfig. Default: its current context.", group="Cluster")
     namespace: OptionalText = _setting(
-        None, "Namespace of this program: its lease, Secret and Service. Found out in a pod.", group="Cluster"
+        None,
+        "Namespace of the server's own lease, Secret and Service. Detected automatically in a pod.",
+        group="Cluster",
     )
     pod_name: OptionalText = _setting(
-        None, "Name of this pod, for the lease and for events; else the host's name.", group="Cluster"
+        None, "Name of this pod, for the lease and for events. Default: the host name.", group="Cluster"
     )
     api_timeout: Duration = _setting(
-        timedelta(seconds=15), "Time for one request to the Kubernetes API.", group="Cluster", **_at_least(seconds=1)
+        timedelta(seconds=15), "Timeout of one request to the Kubernetes API.", group="Cluster", **_at_least(seconds=1)
     )
 
     # Leader election
     leader_election: bool = _setting(
         True,
-        "Let one replica at a time reconcile. Off only where there is never a second one.",
+        "Let only one replica reconcile at a time. Turn this off only if a second replica never runs.",
         group="Leader election",
     )
     lease_name: str = _setting("aim-adapters", "Name of the Lease.", group="Leader election", min_length=1)
     lease_duration: Duration = _setting(
         timedelta(seconds=15),
-        "How long a silent leader keeps the lease.",
+        "How long a leader that stops renewing keeps the lease.",
         group="Leader election",
         **_at_least(seconds=3),
     )
     lease_renew_period: Duration = _setting(
-        timedelta(seconds=3), "How often the leader renews.", group="Leader election", **_at_least(milliseconds=200)
+        timedelta(seconds=3),
+        "How often the leader renews the lease.",
+        group="Leader election",
+        **_at_least(milliseconds=200),
     )
     lease_write_margin: Duration = _setting(
         timedelta(seconds=3),
-        "Writes stop so long before the lease runs out.",
+        "How long before the lease expires the leader stops writing.",
         group="Leader election",
         **_at_least(milliseconds=200),
     )
@@ -194,108 +203,120 @@ class Settings(BaseSettings):
     # Servers
     bind_address: str = _setting(
         "::",
-        "Address to listen on; :: is all, IPv4 too. Where IPv6 is off, 0.0.0.0 is used instead.",
+        "Address to listen on; :: means all addresses, also IPv4. Where IPv6 is disabled, 0.0.0.0 is used instead.",
         group="Servers",
         min_length=1,
     )
     admission_port: Port = _setting(9443, "Port of the admission webhooks (TLS).", group="Servers")
-    health_port: Port = _setting(8080, "Port of /healthz, /readyz, /metrics and /console.", group="Servers")
+    health_port: Port = _setting(8080, "Port of /healthz, /livez, /readyz, /metrics and /console.", group="Servers")
     drain: Duration = _setting(
         timedelta(seconds=5),
-        "How long admission is served on after the end began, and longer while reviews still come.",
+        "How long admission keeps serving after SIGTERM; extended while reviews still arrive.",
         group="Servers",
         **_at_least(seconds=0),
     )
     shutdown_grace: Duration = _setting(
         timedelta(seconds=25),
-        "Time for the whole end; below the pod's terminationGracePeriodSeconds.",
+        "Time for the whole shutdown; keep it below the pod's terminationGracePeriodSeconds.",
         group="Servers",
         **_at_least(seconds=1),
     )
-    max_connections: int = _setting(1024, "Open connections on the admission port.", group="Servers", ge=1)
+    max_connections: int = _setting(
+        1024, "Maximum number of open connections on the admission port.", group="Servers", ge=1
+    )
     max_in_flight: int = _setting(
-        256, "Reviews in work; more are answered with 503 and Retry-After.", group="Servers", ge=1
+        256, "Maximum number of reviews in flight; more are answered with 503 and Retry-After.", group="Servers", ge=1
     )
     request_timeout: Duration = _setting(
         timedelta(seconds=10),
-        "Time for a client to shake hands, and for its whole request to arrive.",
+        "Time for a client to complete the TLS handshake, and for its whole request to arrive.",
         group="Servers",
         **_at_least(milliseconds=100),
     )
     keep_alive: Duration = _setting(
         timedelta(seconds=120),
-        "How long an idle connection is kept; above the 90 s of the API server, so that it is the one to close.",
+        "How long an idle connection is kept; above the 90 s of the API server, so that the API server closes first.",
         group="Servers",
         **_at_least(seconds=1),
     )
     fast_path: bool = _setting(
         True,
-        "Answer reviews by shortcuts that give the same answers with less CPU time. Off: through FastAPI alone.",
+        "Answer reviews with shortcuts that use less CPU time. When off, the answers are the same bytes.",
         group="Servers",
     )
     huge_pages: bool = _setting(
         False,
-        "Move memory in use onto huge pages in quiet moments, where the kernel allows it.",
+        "Move memory in use onto huge pages while little happens, where the kernel allows it.",
         group="Servers",
     )
     client_ca_file: OptionalPath = _setting(
-        None, "When set, admission clients must show a certificate of these authorities.", group="Servers"
+        None,
+        "File with CA certificates. When set, admission clients must present a certificate that one of them signed.",
+        group="Servers",
     )
     metrics_auth: bool = _setting(
         False,
-        "Serve /metrics by TLS on the admission port's certificate, to bearer tokens that may GET /metrics.",
+        "Serve /metrics over TLS with the admission certificate, only to bearer tokens that may GET /metrics.",
         group="Servers",
     )
     metrics_port: Port = _setting(8443, "Port of /metrics when it is protected.", group="Servers")
 
     # Console
-    console: bool = _setting(False, "Show services and adapters live at /console of the health port.", group="Console")
+    console: bool = _setting(
+        False, "Serve a live page of services and adapters at /console on the health port.", group="Console"
+    )
     console_access: Literal["port-forward", "token"] = _setting(
         "port-forward",
-        "Who may look: port-forward: connections from inside the pod; token: bearer tokens that may GET /console.",
+        "Who can open it. port-forward: connections from inside the pod; token: bearer tokens that may GET /console.",
         group="Console",
     )
 
     # Certificates
     certificates: Literal["self-managed", "mounted"] = _setting(
         "self-managed",
-        "self-managed: made here, kept in a Secret; mounted: read from a folder (cert-manager, or provided).",
+        "self-managed: issued by the server, kept in a Secret; mounted: read from a folder (cert-manager or your own).",
         group="Certificates",
     )
     certificate_dir: Path = _setting(
-        Path("/etc/aim-adapters/tls"), "Folder with tls.crt and tls.key, for mounted.", group="Certificates"
+        Path("/etc/aim-adapters/tls"),
+        "Folder with tls.crt and tls.key, for mounted certificates.",
+        group="Certificates",
     )
     certificate_secret: str = _setting(
         "aim-adapters-webhook-tls", "Secret for self-managed certificates.", group="Certificates", min_length=1
     )
     service_name: str = _setting(
-        "aim-adapters-webhook", "Service of the webhooks, for the certificate's names.", group="Certificates"
+        "aim-adapters-webhook", "Service of the webhooks; its DNS names go into the certificate.", group="Certificates"
     )
     validating_webhook_configurations: Words = _setting(
-        ("aim-adapters",), "ValidatingWebhookConfigurations to write the CA into.", group="Certificates"
+        ("aim-adapters",), "ValidatingWebhookConfigurations whose caBundle the server maintains.", group="Certificates"
     )
     mutating_webhook_configurations: Words = _setting(
-        ("aim-adapters",), "MutatingWebhookConfigurations to write the CA into.", group="Certificates"
+        ("aim-adapters",), "MutatingWebhookConfigurations whose caBundle the server maintains.", group="Certificates"
     )
-    certificate_names: Words = _setting((), "More DNS names and addresses for the certificate.", group="Certificates")
+    certificate_names: Words = _setting(
+        (), "Additional DNS names and IP addresses for the certificate.", group="Certificates"
+    )
     certificate_life: Duration = _setting(
-        timedelta(days=90), "Life of a serving certificate.", group="Certificates", **_at_least(seconds=5)
+        timedelta(days=90), "Lifetime of a serving certificate.", group="Certificates", **_at_least(seconds=5)
     )
     authority_life: Duration = _setting(
-        timedelta(days=365), "Life of a certificate authority.", group="Certificates", **_at_least(seconds=15)
+        timedelta(days=365), "Lifetime of a CA certificate.", group="Certificates", **_at_least(seconds=15)
     )
     authority_publish_time: Duration = _setting(
         timedelta(minutes=10),
-        "How long a new authority is trusted before it issues.",
+        "How long a new CA is published before it issues certificates.",
         group="Certificates",
         **_at_least(seconds=0),
     )
 
     # Reconciling
-    workers: int = _setting(16, "Passes in flight, per controller.", group="Reconciling", ge=1, le=256)
+    workers: int = _setting(
+        16, "Maximum number of parallel reconcile passes, per controller.", group="Reconciling", ge=1, le=256
+    )
     image: str = _setting(
         "aim-adapters:dev",
-        "Image of the Jobs that work on disks: this program's own.",
+        "Image of the Jobs that work on disks; use the image of the server.",
         group="Reconciling",
         min_length=1,
     )
@@ -304,36 +325,39 @@ class Settings(BaseSettings):
     )
     refresh_interval: Duration = _setting(
         timedelta(seconds=30),
-        "How often a model server looks for new adapters (whole seconds).",
+        "How often a model server checks for new adapters (whole seconds).",
         group="Reconciling",
         **_at_least(seconds=5),
     )
     reaper_period: Duration = _setting(
         timedelta(minutes=15),
-        "How often a disk is swept, while something may be reclaimable.",
+        "How often a disk is swept while it may hold something to reclaim.",
         group="Reconciling",
         **_at_least(seconds=1),
     )
     reaper_subtree_skew: Duration = _setting(
         timedelta(minutes=2),
-        "A subtree that began so shortly before the living services were listed is left for the next sweep.",
+        "Directories created less than this before the list of services was read are kept until the next sweep.",
         group="Reconciling",
         **_at_least(seconds=0),
     )
     scratch_guard: Duration = _setting(
-        timedelta(minutes=30), "Scratch that is younger is never swept.", group="Reconciling", **_at_least(seconds=0)
+        timedelta(minutes=30),
+        "Temporary files younger than this are never swept.",
+        group="Reconciling",
+        **_at_least(seconds=0),
     )
     unload_grace: Duration = _setting(
         timedelta(minutes=10),
-        "How long a removed adapter may still be listed by a server before we stop waiting for it.",
+        "How long the controller waits for model servers to unload a removed adapter.",
         group="Reconciling",
         **_at_least(seconds=0),
     )
     staging_deadline: Duration = _setting(
-        timedelta(hours=2), "Time for one staging Job.", group="Reconciling", **_at_least(seconds=10)
+        timedelta(hours=2), "Deadline of one staging Job.", group="Reconciling", **_at_least(seconds=10)
     )
     fetch_deadline: Duration = _setting(
-        timedelta(hours=24), "Time for one download of a base model.", group="Reconciling", **_at_least(seconds=10)
+        timedelta(hours=24), "Deadline of one download of a base model.", group="Reconciling", **_at_least(seconds=10)
     )
     probe_period: Duration = _setting(
         timedelta(seconds=10), "How often a model server is probed.", group="Reconciling", **_at_least(seconds=1)
@@ -342,57 +366,74 @@ class Settings(BaseSettings):
         timedelta(hours=1), "Time for a model server to become ready.", group="Reconciling", **_at_least(seconds=10)
     )
     retry_base: Duration = _setting(
-        timedelta(minutes=1), "First pause after a failed staging.", group="Reconciling", **_at_least(milliseconds=100)
+        timedelta(minutes=1),
+        "First retry delay after a failed staging.",
+        group="Reconciling",
+        **_at_least(milliseconds=100),
     )
     retry_limit: Duration = _setting(
-        timedelta(hours=1), "Longest pause after failed stagings.", group="Reconciling", **_at_least(milliseconds=100)
+        timedelta(hours=1),
+        "Longest retry delay after failed stagings.",
+        group="Reconciling",
+        **_at_least(milliseconds=100),
     )
     adopt_managed_by: LabelValues = _setting(
         (),
-        "What another operator called itself in the label app.kubernetes.io/managed-by: its objects are taken over.",
+        "Values of the label app.kubernetes.io/managed-by whose objects are adopted from another operator.",
         group="Reconciling",
     )
     deployment_mode: Literal["Standard", "RawDeployment"] = _setting(
-        "Standard", "KServe's mode without Knative; RawDeployment for KServe below 0.16.", group="Reconciling"
+        "Standard",
+        "Name of KServe's deployment mode without Knative: RawDeployment for KServe below 0.16, else Standard.",
+        group="Reconciling",
     )
     max_surge: int = _setting(
-        0, "Predictor pods above the wanted number in a roll; above 0 needs spare GPUs.", group="Reconciling", ge=0
+        0,
+        "Predictor pods above the desired number during a rollout; a value above 0 needs spare GPUs.",
+        group="Reconciling",
+        ge=0,
     )
-    max_unavailable: int = _setting(1, "Predictor pods below the wanted number in a roll.", group="Reconciling", ge=0)
+    max_unavailable: int = _setting(
+        1, "Predictor pods below the desired number during a rollout.", group="Reconciling", ge=0
+    )
     security_profile: Literal["baseline", "restricted"] = _setting(
-        "baseline", "Pod security level that predictor pods are rendered for.", group="Reconciling"
+        "baseline", "Pod Security Standard that predictor pods comply with.", group="Reconciling"
     )
     strict_base: bool = _setting(
-        False, "Fail an adapter whose own config names another base model (else: a warning).", group="Reconciling"
+        False,
+        "Fail an adapter whose own configuration names another base model. When off, this is a warning.",
+        group="Reconciling",
     )
     allow_pickle: bool = _setting(
-        True, "Accept adapter_model.bin, which can run code when it is loaded (with a warning).", group="Reconciling"
+        True,
+        "Accept adapter_model.bin, with a warning: such a file can run code when it is loaded.",
+        group="Reconciling",
     )
     allow_link_local: bool = _setting(
-        False, "Let Jobs fetch from link-local addresses, where clouds serve credentials.", group="Reconciling"
+        False, "Let Jobs download from link-local addresses, where clouds serve credentials.", group="Reconciling"
     )
 
     # Output
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "Least level of log lines.", group="Output"
+        "info", "Lowest level of log lines that are written.", group="Output"
     )
     log_format: Literal["auto", "json", "logfmt"] = _setting(
-        "auto", "auto: logfmt on a terminal, else json.", group="Output"
+        "auto", "auto: logfmt on a terminal, json otherwise.", group="Output"
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
-        """Check what no single setting shows."""
+        """Check combinations of settings."""
         if unknown := [name for name in self.controllers if name not in (*CONTROLLERS, "*")]:
-            raise ValueError(f'no controller is called "{unknown[0]}": there are {", ".join(CONTROLLERS)}')
+            raise ValueError(f'no controller has the name "{unknown[0]}"; available: {", ".join(CONTROLLERS)}')
         if not (self.admission or self.reconciler):
-            raise ValueError("admission and reconciler are both off: nothing would run")
+            raise ValueError("admission and reconciler are both off, so nothing would run")
         if self.lease_renew_period + self.lease_write_margin >= self.lease_duration:
             raise ValueError("lease_duration must be longer than lease_renew_period and lease_write_margin together")
         if self.refresh_interval.microseconds:
-            raise ValueError("refresh_interval must be whole seconds: the model server reads no fractions")
+            raise ValueError("refresh_interval must be a whole number of seconds")
         if self.max_surge == 0 and self.max_unavailable == 0:
-            raise ValueError("max_surge and max_unavailable are both 0: no roll could ever happen")
+            raise ValueError("max_surge and max_unavailable are both 0, so no rollout could proceed")
         if self.certificate_life > self.authority_life:
             raise ValueError("certificate_life is longer than authority_life")
         if self.drain >= self.shutdown_grace:
@@ -405,7 +446,7 @@ class Settings(BaseSettings):
         return ReconcileSettings(**{name: getattr(self, name) for name in names})
 
     def own_namespace(self) -> str:
-        """Return the namespace of this program: setting, else the pod's, else `default`."""
+        """Return the namespace of the server: the setting, else that of the pod, else `default`."""
         if self.namespace:
             return self.namespace
         try:
@@ -416,7 +457,7 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """One setting as people meet it: for `--help`, the table in the documentation, the chart."""
+    """One setting as users see it, for `--help`, the table in the documentation, and the chart."""
 
     name: str  # as in the model
     flag: str
@@ -453,7 +494,7 @@ def load_settings(
     config: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Settings, list[str]]:
-    """Return the settings, and warnings (variables with our prefix that are no setting).
+    """Return the settings, and warnings about variables with the prefix AIMA_ that are not settings.
 
     Args: `flags` by setting name, None for those not given; `config` is the YAML file (else $AIMA_CONFIG).
     Raises: SettingsError with a line per problem.
@@ -476,7 +517,7 @@ def load_settings(
         raise SettingsError(problems)
     known = {f"{ENV_PREFIX}CONFIG", *(info.variable for info in names.values())}
     strange = sorted(v for v in environ if v.startswith(ENV_PREFIX) and v not in known)
-    return settings, [f'the variable "{name}" is no setting and is ignored' for name in strange]
+    return settings, [f'unknown variable "{name}" is ignored' for name in strange]
 
 
 def _spellings(infos: Iterable[SettingInfo]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Where values of settings come from, beside flags and defaults: variables and the YAML file.
 
-Each source tells in words where a value of its own is from, so that a bad one can be named.
+Each source describes where its values come from, so that a message can name the source of a bad value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSourc
 
 
 class EnvironSource(EnvSettingsSource):
-    """Variables of a mapping; only upper-case names count."""
+    """Environment variables; only upper-case names count."""
 
     def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -25,12 +25,12 @@ class EnvironSource(EnvSettingsSource):
         return {name.lower(): value for name, value in self._environ.items() if name == name.upper()}
 
     def origin(self, name: str) -> str:
-        """Say where the value of a setting is from."""
+        """Return the source of a setting's value, for messages."""
         return f"variable {self.env_prefix}{name.upper()}"
 
 
 class FileSource(InitSettingsSource):
-    """The keys of a YAML file. What is wrong with the file is kept in `problems`, a line each; nothing raises."""
+    """The keys of a YAML file. `problems` has a line for each error in the file; nothing raises."""
 
     def __init__(self, settings_cls: type[BaseSettings], path: Path | None, spellings: Mapping[str, str]) -> None:
         """Read the file, if there is one. `spellings`: names of settings by the keys that mean them."""
@@ -47,7 +47,7 @@ class FileSource(InitSettingsSource):
         except OSError as error:
             problem = f"cannot be read: {error.strerror}"
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            problem = f"is no YAML: {str(error).splitlines()[0]}"
+            problem = f"is not valid YAML: {str(error).splitlines()[0]}"
         else:
             if content is None or isinstance(content, dict):
                 return content or {}
@@ -56,9 +56,9 @@ class FileSource(InitSettingsSource):
         return {}
 
     def origin(self, name: str) -> str:
-        """Say where the value of a setting is from."""
+        """Return the source of a setting's value, for messages."""
         return f'file {self._path}, key "{self._keys[name]}"'
 
 
 Sources = tuple[EnvironSource | FileSource, ...]
-"""Sources below the flags; the first one that has a value wins."""
+"""Sources below the flags; the first with a value wins."""

@@ -1,4 +1,4 @@
-"""Watches the event loop: how long did one turn of it last? A long one delays admission, leases and watches."""
+"""Watches the event loop: how long does one turn last? A long turn delays admission, leases and watches."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from prometheus_client import Counter, Gauge
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
-IDLE_TICKS = 4  # so many times as long are ticks where the loop rests: a process at rest is hardly ever woken
-_BUSY_SHARE = 0.1  # of a tick, in CPU of the loop's thread: from there on the loop does not rest
+IDLE_TICKS = 4  # ticks are this many times longer while the loop is idle: an idle process is rarely woken
+_BUSY_SHARE = 0.1  # of a tick, in CPU time of the loop's thread: above this the loop is not idle
 WINDOW_SECONDS = 60.0
-LONG_SECONDS = 0.25  # a stall that is worth a log line
+LONG_SECONDS = 0.25  # a stall that is logged
 LOG_EVERY_SECONDS = 30.0
 
 _LONGEST = Gauge(
-    "aim_adapters_event_loop_stall_seconds", "Longest time the event loop was busy in one go, in the last minute."
+    "aim_adapters_event_loop_stall_seconds", "Longest uninterrupted time the event loop was busy in the last minute."
 )
 _LONGEST_CPU = Gauge(
     "aim_adapters_event_loop_stall_cpu_seconds",
-    "CPU time that the event loop used around the longest stall of the last minute; the rest it waited for a core.",
+    "CPU time the event loop used during the longest stall of the last minute; it waited for a CPU in the remainder.",
 )
-_STALLED = Counter("aim_adapters_event_loop_stalled_seconds_total", "Time the event loop was late, in sum.")
+_STALLED = Counter("aim_adapters_event_loop_stalled_seconds_total", "Total time by which the event loop ran late.")
 
 
 class Watchdog:
     """Measures how late a regular tick comes.
 
     Lateness is a lower bound of the time that something kept the loop busy; it also shows a process that got no CPU.
-    The CPU time of the loop's thread tells them apart; it is taken over the whole tick, so it is an upper bound.
-    Of a stall that begins while the loop rests, up to `IDLE_TICKS` ticks are not seen.
+    The CPU time of the loop's thread distinguishes the two; it covers the whole tick, so it is an upper bound.
+    Of a stall that begins while the loop is idle, up to `IDLE_TICKS` ticks are not measured.
     """
 
     def __init__(self, *, tick_seconds: float = TICK_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +50,7 @@ class Watchdog:
         return self._longest()[0]
 
     def longest_cpu(self) -> float:
-        """Return the CPU seconds of the longest stall of the last minute, at most."""
+        """Return the CPU seconds of the longest stall of the last minute (an upper bound)."""
         return self._longest()[1]
 
     def _longest(self) -> tuple[float, float]:
@@ -70,7 +70,7 @@ class Watchdog:
             tick = self._tick if cpu > tick * _BUSY_SHARE else min(2 * tick, IDLE_TICKS * self._tick)
 
     def note(self, late: float, cpu: float = 0.0) -> None:
-        """Take in that a tick came late by so many seconds, in which the loop used so much CPU at most."""
+        """Note that a tick came `late` seconds late, in which the loop used `cpu` seconds at most."""
         if late <= 0:
             return
         now = self._clock()
@@ -82,5 +82,5 @@ class Watchdog:
         if late >= LONG_SECONDS and now - self._logged_at > LOG_EVERY_SECONDS:
             self._logged_at = now
             log.warning(
-                "the event loop was held up", extra={"seconds": round(late, 3), "cpu_seconds": round(min(cpu, late), 3)}
+                "the event loop was blocked", extra={"seconds": round(late, 3), "cpu_seconds": round(min(cpu, late), 3)}
             )

@@ -1,6 +1,6 @@
-"""Who knows whom: the informers, the controllers over them, and the admission application over the same caches.
+"""What is connected to what: the informers, the controllers over them, and admission over the same caches.
 
-This is the one list to extend when a kind comes in.
+This is the one list to extend for a new kind.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the process offers to those who are wired.
+    """What the process provides to its parts.
 
-    `client` reads and writes always; `writer` shares its connections and writes only while the lease is held.
+    `client` always reads and writes; `writer` shares its connections, and writes only while the lease is held.
     """
 
     settings: Settings
     client: Client
     writer: Client
     recorder: EventRecorder
-    wake: Callable[[str, Key], None]  # (controller, key): ask the engine for a pass
+    wake: Callable[[str, Key], None]  # (controller, key): request a pass
 
     def namespaces(self) -> tuple[str, ...] | None:
-        """Return the namespaces to look at, None for all: an informer's argument."""
+        """Return the namespaces to watch, None for all: an informer's argument."""
         return self.settings.namespaces or None
 
 
@@ -48,8 +48,8 @@ class Parts:
 class Wiring:
     """What the process runs.
 
-    `informers` run always, those of the controllers need not be listed; `admission_informers` must be filled before
-    this process is ready; `jobs` run beside (pollers), each until cancelled.
+    `informers` always run; those of the controllers need not be listed. `admission_informers` must be filled before the
+    process is ready. `jobs` (pollers) run in the background, each until cancelled.
     """
 
     controllers: list[Controller] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Wiring:
 
 
 def wire(parts: Parts) -> Wiring:
-    """Return all that runs under these settings."""
+    """Return everything that runs with these settings."""
     settings = parts.settings
     informers = make_informers(
         parts.client,
@@ -94,7 +94,7 @@ def wire(parts: Parts) -> Wiring:
     return wiring
 
 
-# What a process does not run it does not load: with all of it a start takes a third longer.
+# A process loads only what it runs: with everything, a start takes a third longer.
 
 
 def _admission(parts: Parts, world: CachedWorld) -> Admission:

@@ -1,4 +1,4 @@
-"""Which certificate do we serve, until when, and who trusts it? Mounted pairs, self-managed ones, hot reload.
+"""Which certificate does the server use, until when, and who trusts it? Mounted and self-managed pairs, hot reload.
 
-Leaves to others: the sockets and the process (`app`), the Kubernetes client (handed in), what is answered (`webhooks`).
+Not here: the sockets and the process (`app`), the Kubernetes client (passed in), the answers (`webhooks`).
 """

@@ -8,9 +8,8 @@ EXPIRY = Gauge(
     "aim_adapters_certificate_expiry_timestamp_seconds", "Unix time at which the certificate being served expires."
 )
 PROBLEM = Gauge(
-    "aim_adapters_certificate_problem", "1 while a newer certificate cannot be used and the old one is kept, else 0."
+    "aim_adapters_certificate_problem",
+    "1 while a newer certificate cannot be used and the old one is kept, otherwise 0.",
 )
-RELOADS = Counter("aim_adapters_certificate_reloads_total", "Certificates taken into service.")
-BUNDLE_REPAIRS = Counter(
-    "aim_adapters_ca_bundle_writes_total", "Times that a caBundle was written into a webhook configuration."
-)
+RELOADS = Counter("aim_adapters_certificate_reloads_total", "Certificates that were put into service.")
+BUNDLE_REPAIRS = Counter("aim_adapters_ca_bundle_writes_total", "Writes of a caBundle into a webhook configuration.")

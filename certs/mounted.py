@@ -1,6 +1,6 @@
-"""What someone else puts into files (cert-manager, or by hand): watched, checked, taken into service.
+"""Certificates in files that cert-manager or an administrator writes: watched, checked, put into service.
 
-The serving pair, and the authorities whose clients may call.
+These are the serving pair, and the CA certificates that client certificates are checked against.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from certs.serve import CLIENTS, PAIR, ServingCertificate
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0  # a look is four calls of stat; file notification does not see all kinds of volumes
-PATIENCE = 3  # looks for which a pair may be half-written before it is called broken
+POLL_SECONDS = 1.0  # a check is four calls of stat; file notification does not work on all kinds of volumes
+PATIENCE = 3  # checks for which a pair may be half-written before it is reported as broken
 
 _Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class _MountedFiles(ABC):
-    """Files that are looked at until they change, and taken then; what stays broken is reported, the old one kept.
+    """Files that are checked for changes, and then used. Files that stay broken are reported, and the old ones kept.
 
     Args: `paths` of all files that belong together, `place` for messages, `about`: what is reported as broken.
     """
@@ -37,19 +37,19 @@ class _MountedFiles(ABC):
         self._broken_looks = 0
 
     async def run(self) -> None:
-        """Look at the files until cancelled."""
+        """Check the files until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(self._poll_seconds)
 
     def look(self) -> None:
-        """Take the files into service when they have changed; broken ones are reported, the old ones kept."""
+        """Use the files when they have changed; broken ones are reported, and the old ones kept."""
         try:
             before = self._signature()
             if before == self._seen or not self._take(before):
                 return
         except (OSError, BadCertificate) as error:
-            self._broken_looks += 1  # files written one after the other are broken for a moment only
+            self._broken_looks += 1  # files that are written one after the other are broken only for a moment
             if self._broken_looks >= PATIENCE or not self._has_old():
                 self._serving.report_problem(_words(self._place, error), self._about)
         else:
@@ -58,10 +58,10 @@ class _MountedFiles(ABC):
 
     @abstractmethod
     def _take(self, signature: _Signature) -> bool:
-        """Read the files and take them; False: they changed meanwhile. Raises: OSError, BadCertificate."""
+        """Read the files and use them; False: they changed meanwhile. Raises: OSError, BadCertificate."""
 
     def _has_old(self) -> bool:
-        """Whether there is something to go on with while these are broken."""
+        """Return whether an older version can be used while the files are broken."""
         return True
 
     def _signature(self) -> _Signature:
@@ -89,7 +89,7 @@ class MountedCertificate(_MountedFiles):
     def _take(self, signature: _Signature) -> bool:
         certificate, key = self._paths
         pair = Pair(certificate.read_bytes(), key.read_bytes())
-        if self._signature() != signature:  # swapped while we read: the next look gets both of one kind
+        if self._signature() != signature:  # swapped during the read: the next check reads a matching pair
             return False
         self._serving.replace(pair)
         return True
@@ -99,7 +99,7 @@ class MountedCertificate(_MountedFiles):
 
 
 class MountedAuthorities(_MountedFiles):
-    """Follows a file of client authorities.
+    """Follows a file of client CA certificates.
 
     Args: `path` PEM, as a ConfigMap or Secret volume shows it, or a plain file.
     """
@@ -113,7 +113,7 @@ class MountedAuthorities(_MountedFiles):
 
 
 def _signature_of(*paths: Path) -> _Signature:
-    """Return what changes when files do: where the links lead, inode, size and time of change. Raises: OSError."""
+    """Return values that change when files do: link targets, inode, size and time of change. Raises: OSError."""
     found = [(path, path.stat()) for path in paths]
     return tuple((os.path.realpath(path), stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found)
 

@@ -17,7 +17,7 @@ _ORGANIZATION = "aim-adapters"
 
 
 class BadCertificate(Exception):  # noqa: N818 - reads as what it is
-    """A certificate or key that cannot be served; the text says why, and never holds key material."""
+    """A certificate or key that cannot be served; the text has the reason, and never contains key material."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Pair:
 
 
 def make_authority(name: str, validity: Validity) -> Pair:
-    """Return a new self-signed certificate authority (ECDSA P-256) that may sign leaves only."""
+    """Return a new self-signed CA certificate (ECDSA P-256) that may sign only serving certificates."""
     key = ec.generate_private_key(ec.SECP256R1())
     # The date in the name keeps two authorities of one bundle apart: verifiers look an issuer up by its name.
     subject = _name(f"{name} {validity.not_before:%Y-%m-%dT%H:%M:%SZ} {x509.random_serial_number() % 0x10000:04x}")
@@ -43,13 +43,13 @@ def make_authority(name: str, validity: Validity) -> Pair:
 
 
 def issue_leaf(authority: Pair, names: frozenset[str], validity: Validity) -> Pair:
-    """Return a new serving certificate for DNS names and addresses, signed by an authority.
+    """Return a new serving certificate for DNS names and addresses, signed by a CA.
 
     Raises: BadCertificate when the authority's key is not the certificate's.
     """
     issuer, issuer_key = parse_certificate(authority.certificate), parse_key(authority.key)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise BadCertificate("the authority's key is not an elliptic curve key")
+        raise BadCertificate("the key of the CA is not an elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_name(min(names, default="webhook")[:64]), issuer.subject, key.public_key(), validity)
@@ -88,7 +88,7 @@ def parse_key(pem: bytes) -> object:
 
 
 def key_fits(certificate: x509.Certificate, key: object) -> bool:
-    """Tell whether a private key belongs to a certificate."""
+    """Return whether a private key belongs to a certificate."""
     public = getattr(key, "public_key", None)
     if public is None:
         return False
@@ -98,7 +98,7 @@ def key_fits(certificate: x509.Certificate, key: object) -> bool:
 
 
 def check_pair(pair: Pair, now: datetime) -> Validity:
-    """Return the life of a pair's leaf.
+    """Return the lifetime of the serving certificate of a pair.
 
     One that is not valid yet passes: our clock may be behind. Raises: BadCertificate when the pair cannot be served:
     unreadable, not a pair, or expired.
@@ -113,7 +113,7 @@ def check_pair(pair: Pair, now: datetime) -> Validity:
 
 
 def validity_of(certificate: x509.Certificate) -> Validity:
-    """Return a certificate's life."""
+    """Return the lifetime of a certificate."""
     return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
@@ -133,7 +133,7 @@ def names_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Tell whether an authority signed a certificate."""
+    """Return whether a CA signed a certificate."""
     try:
         leaf.verify_directly_issued_by(authority)
     except Exception:  # whatever is wrong with either, the answer is no

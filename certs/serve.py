@@ -1,4 +1,4 @@
-"""What our socket shows: a TLS context whose certificate can be replaced while connections go on."""
+"""The TLS context of the server, whose certificate can be replaced while connections stay open."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from certs.pem import (
 
 log = logging.getLogger(__name__)
 
-PAIR, CLIENTS = "serving pair", "client authorities"  # what a problem can be about
+PAIR, CLIENTS = "serving certificate", "client CA"  # what a problem can be about
 
 
 class ServingCertificate:
-    """The certificate in service. New handshakes get the newest one; open connections are left alone.
+    """The certificate in service. New handshakes get the newest one; open connections keep theirs.
 
-    `context` is handed to the server once. Each replacement is a context of its own, chosen at the start of every
-    handshake: loading into a live context would leave a broken pair behind when it fails half-way, and would keep
-    the old certificate beside a new one of another key type.
+    The server gets `context` once. Each replacement is a new context, which is chosen at the start of every handshake.
+    Loading into a live context would leave a broken pair behind when it fails half-way, and would keep the old
+    certificate beside a new one with another key type.
 
     Args:
-        client_authorities: PEM; when set, clients of `context` must show a certificate of one of them. Those of
-            `open_context` (metrics) are never asked.
+        client_authorities: PEM; when set, clients of `context` must present a certificate that one of them signed.
+            Clients of `open_context` (metrics) need none.
         now: the clock, UTC.
-    Raises: BadCertificate when there is no usable authority among them.
+    Raises: BadCertificate when no usable CA is among them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ServingCertificate:
 
     @property
     def life(self) -> Validity | None:
-        """Life of the certificate in service; None while there is none."""
+        """Lifetime of the certificate in service; None while there is none."""
         return self._life
 
     @property
@@ -68,7 +68,7 @@ class ServingCertificate:
 
     @property
     def problem(self) -> str | None:
-        """Why a newer certificate is not in service, or why the one in service is no good; None when all is well."""
+        """Why a newer certificate is not in service, or why the current one is invalid; None without a problem."""
         found = list(self._problems.values())
         if self._life is None:
             found = found or ["no certificate has been loaded yet"]
@@ -78,11 +78,11 @@ class ServingCertificate:
 
     @property
     def usable(self) -> bool:
-        """True while a handshake shows a certificate that is not expired."""
+        """Whether handshakes get a certificate that has not expired."""
         return self._life is not None and self._now() <= self._life.not_after
 
     def replace(self, pair: Pair) -> bool:
-        """Take a pair into service for all handshakes from now on; returns whether it is another one.
+        """Put a pair into service for all handshakes from now on; returns whether it is a different one.
 
         Raises: BadCertificate, and keeps what is in service.
         """
@@ -102,9 +102,9 @@ class ServingCertificate:
         return True
 
     def replace_client_authorities(self, pem: bytes) -> bool:
-        """Ask clients for a certificate of other authorities, from the next handshake on; returns whether they are.
+        """Check clients against other CA certificates from the next handshake on; returns whether they differ.
 
-        Raises: BadCertificate, and goes on with the old ones.
+        Raises: BadCertificate, and keeps the old ones.
         """
         usable = self._usable_authorities(pem)
         changed = usable != self._clients
@@ -112,32 +112,32 @@ class ServingCertificate:
             if self._pair is not None:
                 self._current = self._make_context(usable, self._pair)
             self._clients = usable
-            log.info("client authorities in service", extra={"count": len(parse_bundle(usable))})
+            log.info("client CA certificates in service", extra={"count": len(parse_bundle(usable))})
         self.clear_problem(CLIENTS)
         return changed
 
     def report_problem(self, problem: str, about: str = PAIR) -> None:
-        """Say why something newer cannot be used: in the log once, in metric and readiness until it is mended."""
+        """Report why a newer file cannot be used: once in the log, in metric and readiness until it is fixed."""
         if problem != self._problems.get(about):
             log.error("a certificate cannot be used; the old one is kept", extra={"about": about, "problem": problem})
         self._problems[about] = problem
         metrics.PROBLEM.set(1)
 
     def clear_problem(self, about: str = PAIR) -> None:
-        """The newest is in service."""
+        """Note that the newest one is in service."""
         self._problems.pop(about, None)
         metrics.PROBLEM.set(1 if self._problems else 0)
 
     def _usable_authorities(self, pem: bytes) -> bytes:
-        """Return those that have not expired. Raises: BadCertificate when none is left."""
+        """Return the CA certificates that have not expired. Raises: BadCertificate when none remains."""
         alive = [each for each in parse_bundle(pem) if not is_expired(validity_of(each), self._now())]
         if not alive:
-            raise BadCertificate("all client authorities have expired")
+            raise BadCertificate("all client CA certificates have expired")
         return join(alive)
 
     @staticmethod
     def _make_context(clients: bytes | None, pair: Pair | None = None) -> ssl.SSLContext:
-        """Return a context. Whom it trusts is set in each: verification looks at the chosen one.
+        """Return a context. Each has its own trusted CA certificates: verification uses the chosen context.
 
         Raises: BadCertificate.
         """
@@ -171,7 +171,7 @@ class ServingCertificate:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Give content a path without touching a disk: the root file system is read-only, and keys stay in memory."""
+    """Provide a path to content without a disk: the root file system is read-only, and keys stay in memory."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, content)

@@ -1,7 +1,8 @@
-"""Self-managed certificates: an authority and a leaf in a Secret, shared by all replicas, trusted through caBundle.
+"""Self-managed certificates: a CA and a serving certificate in a Secret, shared by all replicas, trusted by caBundle.
 
-Whichever replica is first creates them; the API server's refusal of a second creation, and resource versions on every
-change, decide between replicas. None of them leads: each looks, does the step that is due, and serves what is stored.
+The first replica creates them. The API server refuses a second creation, and checks resource versions on every change,
+so replicas do not overwrite each other. No replica leads: each checks, does the step that is due, and serves what is
+stored.
 """
 
 from __future__ import annotations
@@ -52,27 +53,27 @@ log = logging.getLogger(__name__)
 
 
 CERTIFICATE, KEY, BUNDLE, ISSUER_KEY, COMING_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.key"
-POLL_SECONDS = 30.0  # between looks when nobody says that something changed
-MAX_STEPS = 8  # steps in one look: making everything anew takes two
+POLL_SECONDS = 30.0  # between checks when no change is seen
+MAX_STEPS = 8  # steps in one check: re-creating everything takes two
 
 
 class Unavailable(Exception):  # noqa: N818 - reads as what it is
-    """The cluster could not be read or written just now."""
+    """The API server could not be read or written now."""
 
 
 class Cluster(Protocol):
-    """What is needed of the API server. All raise Unavailable."""
+    """The calls to the API server. All raise Unavailable."""
 
     async def fetch_secret(self) -> JsonObject | None:
-        """Return our Secret, or None when it does not exist."""
+        """Return the Secret, or None when it does not exist."""
         ...
 
     async def create_secret(self, data: dict[str, bytes]) -> bool:
-        """Create our Secret; False when it exists already."""
+        """Create the Secret; False when it already exists."""
         ...
 
     async def replace_secret(self, secret: JsonObject, data: dict[str, bytes]) -> bool:
-        """Put new data into the Secret as it was read; False when someone else changed it meanwhile."""
+        """Put new data into the Secret as it was read; False when another writer changed it meanwhile."""
         ...
 
     async def fetch_bundles(self) -> list[tuple[str, list[bytes]]]:
@@ -84,17 +85,17 @@ class Cluster(Protocol):
         ...
 
     async def fetch_names(self) -> frozenset[str]:
-        """Return the names and addresses under which the API server may call us."""
+        """Return the names and addresses under which the API server may call the server."""
         ...
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Return when the Secret or a configuration has changed, or after so many seconds."""
+        """Return when the Secret or a configuration has changed, or after this many seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """How long what we make lives."""
+    """Lifetimes of new certificates."""
 
     authority: timedelta = timedelta(days=365)
     leaf: timedelta = timedelta(days=90)
@@ -103,7 +104,7 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The Secret, understood: objects of `cryptography` beside the plain facts that `decide` works on."""
+    """The parsed Secret: objects of `cryptography`, and the plain facts for `decide`."""
 
     stored: Stored
     trusted: tuple[x509.Certificate, ...]
@@ -112,7 +113,7 @@ class _Read:
 
     @property
     def leaf_issuer(self) -> str:
-        """Fingerprint of the authority that signed the stored leaf, "" for none."""
+        """Fingerprint of the CA that signed the stored serving certificate, "" for none."""
         return self.stored.leaf.issuer if self.stored.leaf is not None else ""
 
     def authority(self, fingerprint: str) -> Pair:
@@ -121,7 +122,7 @@ class _Read:
 
 
 class SelfManaged:
-    """Keeps the serving certificate, the Secret and the caBundles in order."""
+    """Maintains the serving certificate, the Secret and the caBundles."""
 
     def __init__(
         self,
@@ -139,10 +140,10 @@ class SelfManaged:
         self._authority_name = authority_name
         self._poll_seconds = poll_seconds
         self._now = now
-        self._issuer: str | None = None  # fingerprint of the authority that signed what is in service
+        self._issuer: str | None = None  # fingerprint of the CA that signed the certificate in service
 
     async def run(self) -> None:
-        """Look, mend, wait for a change; until cancelled."""
+        """Check, do what is due, wait for a change; until cancelled."""
         failures = 0
         while True:
             until_due = self._poll_seconds
@@ -156,21 +157,21 @@ class SelfManaged:
             wait = min(self._poll_seconds, max(until_due, 0.2))
             if failures:
                 wait = min(self._poll_seconds, 0.5 * 2 ** min(failures, 6))
-            # Jitter, so that replicas do not look together. An early look costs little, a late one may be too late.
+            # Jitter, so that replicas do not check together. An early check costs little, a late one may be too late.
             await self._cluster.wait_for_change(wait * (0.7 + 0.3 * random.random()))  # noqa: S311
 
     async def look(self) -> datetime:
-        """Do the steps that are due, serve what is stored, and put the bundle where it belongs.
+        """Do the steps that are due, serve what is stored, and write the bundle to the webhook configurations.
 
-        Returns when time alone makes the next step due. Raises: Unavailable, BadCertificate.
+        Returns when the next step is due if nothing else changes. Raises: Unavailable, BadCertificate.
         """
         names = await self._cluster.fetch_names()
         for _ in range(MAX_STEPS):
             secret = await self._cluster.fetch_secret()
             read = read_secret(secret)
             bundle = join(list(read.trusted)) if read is not None else b""
-            # Trust first, serve later: a leaf is shown only when the bundle with its authority has been written, as it
-            # was for one of the authority that signed what is shown now.
+            # Trust first, serve later: a certificate is served only when the bundle with its CA has been written. This
+            # already holds for a certificate of the CA that signed the one in service.
             if read is not None and read.leaf_issuer == self._issuer:
                 with contextlib.suppress(BadCertificate):
                     self._serve(read)
@@ -187,14 +188,14 @@ class SelfManaged:
                 if read is not None:
                     self._serve(read)
                 return decision.look_again
-            if read is not None:  # better than what is in service, though a step is due
+            if read is not None:  # newer than what is in service, although a step is due
                 with contextlib.suppress(BadCertificate):
                     self._serve(read)
             await self._do(decision.step, decision.reason, secret, read, names)
-        raise BadCertificate("the stored certificates did not settle")
+        raise BadCertificate("the stored certificates keep changing")
 
     def _serve(self, read: _Read) -> None:
-        """Take the stored pair into service. Raises: BadCertificate."""
+        """Put the stored pair into service. Raises: BadCertificate."""
         if read.pair is not None:
             self._serving.replace(read.pair)
             self._issuer = read.leaf_issuer
@@ -207,7 +208,10 @@ class SelfManaged:
             done = await self._cluster.create_secret(data)
         else:
             done = await self._cluster.replace_secret(secret, data)
-        log.info("certificates" if done else "another replica was quicker", extra={"step": step.value, "why": reason})
+        log.info(
+            "changed the certificates" if done else "another replica changed the certificates first",
+            extra={"step": step.value, "why": reason},
+        )
 
     def _data_after(self, step: Step, read: _Read | None, names: frozenset[str]) -> dict[str, bytes]:
         """Return the Secret's data after a step."""
@@ -225,10 +229,10 @@ class SelfManaged:
             return self._data(issuing, trusted, read.pair or self._leaf(issuing, names), authority.key)
         if step is Step.SWITCH_AUTHORITY:
             authority = read.authority(read.stored.coming)
-            return self._data(authority, alive, self._leaf(authority, names), None)  # the old key is forgotten
+            return self._data(authority, alive, self._leaf(authority, names), None)  # the old key is dropped
         if step is Step.ISSUE_LEAF:
             if read.stored.leaf is not None and not names <= read.stored.leaf.names:
-                # Replicas of two releases may want different names: the leaf gets both, until it is renewed by time.
+                # Replicas of two releases may want different names. The certificate gets both until its renewal.
                 names |= read.stored.leaf.names
             return self._data(issuing, alive, self._leaf(issuing, names), coming)
         return self._data(issuing, alive, read.pair or self._leaf(issuing, names), coming)
@@ -249,7 +253,7 @@ class SelfManaged:
         return data if coming is None else {**data, COMING_KEY: coming}
 
     async def _publish(self, bundle: bytes) -> bool:
-        """Put the bundle into every webhook that has another one; returns whether all had it already."""
+        """Write the bundle into every webhook that has another one; returns whether all already had it."""
         had_it = True
         for configuration, bundles in await self._cluster.fetch_bundles():
             if any(found != bundle for found in bundles):
@@ -261,7 +265,7 @@ class SelfManaged:
 
 
 def read_secret(secret: JsonObject | None) -> _Read | None:
-    """Return what a Secret holds; None when there is nothing in it that can be used."""
+    """Return the content of a Secret; None when nothing in it can be used."""
     data = {key: _decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
     try:
         trusted = tuple(parse_bundle(data.get(BUNDLE, b"")))
@@ -290,7 +294,7 @@ def _read_leaf(pair: Pair, trusted: tuple[x509.Certificate, ...]) -> Leaf | None
 
 
 def _owner(trusted: tuple[x509.Certificate, ...], key: bytes) -> str:
-    """Return the fingerprint of the authority that a private key belongs to, "" for none."""
+    """Return the fingerprint of the CA that a private key belongs to, "" for none."""
     try:
         private = parse_key(key)
     except BadCertificate:

@@ -1,4 +1,4 @@
-"""The console: a read-only page that shows what serves where, live.
+"""The console: a live, read-only page that shows which services and adapters run where.
 
-It leaves to others what the objects mean (`rules`), reading the cluster and letting people in (`app` hands both in).
+Not here: what the objects mean (`rules`), reading the cluster and checking tokens (`app` passes both in).
 """

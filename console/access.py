@@ -1,6 +1,6 @@
-"""Who may look. Pure but for the question to the API server, which the process asks.
+"""Who can open the console. Pure, except for the token check, which the process passes in.
 
-By port-forward: only connections from the pod itself arrive there, so whoever may forward ports of the pod may look.
+By port-forward: connections from inside the pod, so users who can forward ports of the pod can open the console.
 By token: a bearer token of an account that may GET /console, in the header or, for browsers, in a cookie.
 """
 
@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 Headers = Iterable[tuple[bytes, bytes]]
-TokenCheck = Callable[[str], Awaitable[int]]  # token -> 200, 401, 403, or 503 when nobody can tell
+TokenCheck = Callable[[str], Awaitable[int]]  # token -> 200, 401, 403, or 503 when the API server does not answer
 
 COOKIE = "aim-console"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4000}")
@@ -25,7 +25,7 @@ _PROXIED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why somebody may not look: an HTTP status and words."""
+    """Why a visitor has no access: an HTTP status and a text."""
 
     status: int
     title: str
@@ -35,21 +35,21 @@ class Denial:
 FOREIGN = Denial(
     403,
     "Only through a port-forward",
-    "The console answers connections from inside the pod only. Run "
+    "The console answers only connections from inside the pod. Run "
     '"kubectl port-forward deployment/aim-adapters 8080:8080" in the namespace of the installation and open '
-    "http://localhost:8080/console, or let an administrator switch the console to tokens (setting consoleAccess).",
+    "http://localhost:8080/console, or ask an administrator to enable tokens (setting consoleAccess).",
 )
 NO_TOKEN = Denial(401, "Sign in", "")
 BAD_TOKEN = Denial(401, "Sign in", "This token is not valid, or it has expired.")
-NOT_ALLOWED = Denial(403, "Not allowed", "This account may not GET /console: it needs a ClusterRole that says so.")
-UNKNOWN = Denial(503, "Try again", "The API server cannot be asked about this token just now.")
+NOT_ALLOWED = Denial(403, "Not allowed", "This account may not GET /console. It needs a ClusterRole that allows this.")
+UNKNOWN = Denial(503, "Try again", "The API server cannot check this token now.")
 
 
 def by_port_forward(client: tuple[str, int] | None, headers: Headers) -> Denial | None:
-    """Return why a request is no port-forward's, None when it is.
+    """Return why a request does not come from a port-forward, None when it does.
 
-    Names of others in the Host header are refused (a page may make its name mean 127.0.0.1), and so are the traces of a
-    proxy in the pod, which makes strangers look local.
+    Foreign names in the Host header are refused (a web page may point its name at 127.0.0.1), and so are the headers of
+    a proxy in the pod, which makes remote clients look local.
     """
     found = dict(headers)
     if client is None or not is_loopback(client[0]) or not _PROXIED.isdisjoint(found):
@@ -59,7 +59,7 @@ def by_port_forward(client: tuple[str, int] | None, headers: Headers) -> Denial 
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address is the machine's own, also as IPv6 shows an IPv4 one."""
+    """Return whether an address is a loopback address, also an IPv4 one in IPv6 form."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -74,7 +74,7 @@ def _host_name(host: bytes) -> str:
 
 
 async def by_token(headers: Headers, check: TokenCheck) -> Denial | None:
-    """Return why a request may not look, None when it may."""
+    """Return why a request has no access, None when it has."""
     token = token_of(headers)
     if token is None:
         return NO_TOKEN
@@ -83,7 +83,7 @@ async def by_token(headers: Headers, check: TokenCheck) -> Denial | None:
 
 
 def token_of(headers: Headers) -> str | None:
-    """Return the token of a request: the header's, else the cookie's."""
+    """Return the token of a request: that of the header, else that of the cookie."""
     for name, value in headers:
         if name == b"authorization" and value[: len(_BEARER)].lower() == _BEARER:
             return as_token(value[len(_BEARER) :].strip().decode("latin-1"))
@@ -96,7 +96,7 @@ def as_token(text: str) -> str | None:
 
 
 def cookie_of(headers: Headers) -> str:
-    """Return our cookie, or the empty string."""
+    """Return the cookie of the console, or the empty string."""
     for name, value in headers:
         if name == b"cookie":
             for part in value.decode("latin-1").split(";"):
@@ -116,6 +116,6 @@ def set_cookie(token: str) -> str:
 
 
 def same_site(headers: Headers) -> bool:
-    """Tell whether a form comes from our own page, as far as the browser says."""
+    """Return whether a form comes from the console's own page, as far as the browser reports it."""
     found: Mapping[bytes, Any] = dict(headers)
     return found.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none")

@@ -1,4 +1,4 @@
-"""Small things of which all parts of a page are made: times, states, bars, numbers with their nouns. Pure."""
+"""Small elements of all parts of a page: times, states, progress bars, numbers with their nouns. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from api.reasons import explain
+from api.words import NOTHING, absolute, ago, stamp
 from console.markup import Html, el, html
-from console.words import DASH, absolute, ago, stamp
 
-# A state's look: shape and tone. The word stands beside it always, so that no meaning hangs on shape or colour.
+# The look of a state: shape and tone. Its word is always beside it, so that no meaning depends on shape or colour.
 _LOOKS: Mapping[str, tuple[str, str]] = {
     "Running": ("●", "good"),
     "Loaded": ("●", "good"),
@@ -29,7 +29,7 @@ WORDS = {"LoadRejected": "Load rejected"}
 def when(moment: datetime | None, now: datetime) -> Html:
     """Return a time: how long ago, the absolute one in its title; the page's script keeps the words fresh."""
     if moment is None:
-        return html(DASH)
+        return html(NOTHING)
     return el("time", ago(moment, now), datetime=stamp(moment), title=absolute(moment))
 
 
@@ -55,12 +55,12 @@ def reason_first(text: str) -> Html:
 
 
 def bar(percentage: int, label: str) -> Html:
-    """Return a progress bar; its text stands beside it."""
+    """Return a progress bar; its text is beside it."""
     return el("progress", f"{percentage} %", max=100, value=percentage, aria_label=label)
 
 
 def count(number: int) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with its thousands separated."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 

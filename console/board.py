@@ -1,17 +1,16 @@
-"""The index of all services, kept up to date from the caches in small steps, and the pages cut from it.
+"""The index of all services, updated from the caches in small steps, and the pages made from it.
 
-Changes only mark a key; the work is done when somebody looks, in slices that leave the event loop to others. Nothing
-is done while nobody looks.
+A change only marks a key. The work is done when a page is requested, in slices that let other tasks run. Without
+visitors nothing is done.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TypeVar
 
@@ -38,10 +37,10 @@ from console.views import (
     used_bytes,
 )
 from console.words import harmless
+from kube.slices import Slices
 from rules.world import World
 
-SLICE_SECONDS = 0.004  # after so much work without a pause the event loop gets its turn
-BATCH = 500  # services that are filtered without a look at the clock
+BATCH = 500  # services that are filtered without a check of the clock
 MOST_DISKS = 20
 MOST_EVENTS = 50
 MOST_REFUSALS = 50
@@ -56,12 +55,12 @@ def _nothing() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the board looks; all of it is memory.
+    """What the board reads; all of it is in memory.
 
     `claim(namespace, name)` returns a claim, None when it is not known. `refusals` and `events` return the recent ones,
-    newest last, None when this process cannot know any. `events_problem`: why events cannot be read. `problems`: why
-    what is shown may be old. `ready`: whether the caches are filled. `gaps`: what this process cannot know, for the
-    foot of the page.
+    newest last, None when this process has none. `events_problem`: why events cannot be read. `problems`: why the page
+    may be out of date. `ready`: whether the caches are filled. `gaps`: what this process cannot show, for the foot of
+    the page.
     """
 
     world: World
@@ -77,7 +76,7 @@ class Sources:
 
 @record
 class Summary:
-    """Numbers over all services, whatever the filter says: (state, count), those that there are."""
+    """Numbers over all services, without the filter: (state, count), only states that occur."""
 
     services: int
     by_status: tuple[tuple[str, int], ...]
@@ -91,7 +90,7 @@ class Summary:
 
 @record
 class Page:
-    """What one visitor sees. `first` counts from 1; `matches` over all pages."""
+    """What one visitor sees. `first` counts from 1; `matches` is over all pages."""
 
     query: Query
     summary: Summary
@@ -110,20 +109,8 @@ class Page:
     replica: str
 
 
-@dataclass(slots=True)
-class _Slices:
-    """Gives the loop its turn after each slice of work."""
-
-    started: float = field(default_factory=time.perf_counter)
-
-    async def breathe(self) -> None:
-        if time.perf_counter() - self.started > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self.started = time.perf_counter()
-
-
 class Board:
-    """All services in brief. `changed` is a change handler of the caches, `touch` tells of anything else."""
+    """All services in brief. `changed` is a change handler of the caches; `touch` notes any other change."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -142,19 +129,19 @@ class Board:
     # -- what changes -----------------------------------------------------------------------------------------------
 
     def changed(self, old: Json | None, new: Json | None) -> None:
-        """A service changed; costs next to nothing."""
+        """Note that a service changed; this costs almost nothing."""
         obj = new if new is not None else old
         if obj is None:
             return
         key = (view.namespace_of(obj), view.name_of(obj))
-        if new is None and key not in self._briefs:  # gone before anybody looked: nothing is kept of it
+        if new is None and key not in self._briefs:  # deleted before it was shown: nothing of it is kept
             self._dirty.discard(key)
         else:
             self._dirty.add(key)
         self._changes += 1
 
     def touch(self, old: Json | None = None, new: Json | None = None) -> None:
-        """Something that services refer to changed."""
+        """Note that an object that services refer to changed."""
         self._changes += 1
 
     def mark(self) -> tuple[object, ...]:
@@ -181,7 +168,7 @@ class Board:
             kept = self._pages.get(query)
             if kept is not None and kept[0] == mark:
                 return kept[1]
-            slices = _Slices()
+            slices = Slices()
             await self._catch_up(slices)
             page = await self._cut(query, slices)
             self._pages[query] = (mark, page)
@@ -190,9 +177,9 @@ class Board:
                 self._pages.popitem(last=False)
             return page
 
-    async def _catch_up(self, slices: _Slices) -> None:
-        """Take in what changed."""
-        if len(self._dirty) > 1_000:  # the first look: sort once instead of inserting one by one
+    async def _catch_up(self, slices: Slices) -> None:
+        """Update the index with what changed."""
+        if len(self._dirty) > 1_000:  # the first page: sort once instead of inserting one by one
             known = set(self._keys)
             self._keys = sorted(known | self._dirty)
         while self._dirty:
@@ -231,7 +218,7 @@ class Board:
             if not on_it:
                 del self._disks[disk]
 
-    async def _cut(self, query: Query, slices: _Slices) -> Page:
+    async def _cut(self, query: Query, slices: Slices) -> Page:
         matches = self._keys if query.open else await self._matching(query, slices)
         pages = max(1, -(-len(matches) // query.size))
         first = (min(query.page, pages) - 1) * query.size
@@ -262,7 +249,7 @@ class Board:
             replica=sources.replica,
         )
 
-    async def _matching(self, query: Query, slices: _Slices) -> list[Key]:
+    async def _matching(self, query: Query, slices: Slices) -> list[Key]:
         found: list[Key] = []
         matches, briefs = query.matcher(), self._briefs
         for start in range(0, len(self._keys), BATCH):
@@ -270,7 +257,7 @@ class Board:
             await slices.breathe()
         return found
 
-    async def _summary(self, slices: _Slices) -> Summary:
+    async def _summary(self, slices: Slices) -> Summary:
         for disk in list(self._disks):
             self._bytes_on(disk)
             await slices.breathe()
@@ -309,6 +296,6 @@ def _newest(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def _counts(counted: Counter[str], order: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The states that there are: known ones in their order, then others."""
+    """Return the states that occur: known ones in their order, then others."""
     names = [*order, *sorted(set(counted) - set(order))]
     return tuple((name, counted[name]) for name in names if counted[name])

@@ -1,4 +1,4 @@
-"""HTML out of values, where forgetting to escape is not possible: all that is not `Html` already is escaped. Pure."""
+"""HTML from values. Everything that is not already `Html` is escaped, so escaping cannot be forgotten. Pure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def el(tag: str, *children: Child, **attributes: object) -> Html:
     Attributes: `class_`, `for_` for Python's own words, `aria_label` for `aria-label`; None and False leave one out,
     True writes it without value.
     """
-    told = ""
+    written = ""
     for name, value in attributes.items():
         if value is True:
-            told += _attribute(name)
+            written += _attribute(name)
         elif value is not None and value is not False:
-            told += f'{_attribute(name)}="{escape(str(value))}"'
+            written += f'{_attribute(name)}="{escape(str(value))}"'
     if tag in _VOID:
-        return Html(f"<{tag}{told}>")
+        return Html(f"<{tag}{written}>")
     inside = "".join([child if child.__class__ is Html else _render(child) for child in children])
-    return Html(f"<{tag}{told}>{inside}</{tag}>")
+    return Html(f"<{tag}{written}>{inside}</{tag}>")
 
 
 @cache

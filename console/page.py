@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
+from api.words import NOTHING
 from console.bits import WORDS
 from console.board import Page
 from console.markup import Child, Html, el, html
@@ -16,12 +17,11 @@ from console.views import (
     ADAPTER_STATES,
     SERVICE_STATES,
 )
-from console.words import DASH
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Addresses around a page. `signed_in`: its visitor has a token and can sign out; `base` leads to /console."""
+    """Addresses in a page. `signed_in`: the visitor has a token and can sign out; `base` leads to /console."""
 
     css: str
     js: str
@@ -34,7 +34,7 @@ _OPENING = '<!doctype html>\n<html lang="en">'
 _STATE_CHOICES = (
     (ALL, "All services"),
     (TROUBLE, "Needs attention"),
-    (STAGING, "Adapters on their way"),
+    (STAGING, "Adapters in progress"),
     *((state, f"Service {state}") for state in SERVICE_STATES),
     *((f"adapter-{state}", f"An adapter {WORDS.get(state, state)}") for state in ADAPTER_STATES),
 )
@@ -89,7 +89,7 @@ def before_rows(page: Page, frame: Frame, stamp_of_page: str, now: datetime) -> 
 
     live = el(
         "p",
-        el("span", "This page shows one moment; reload it for another.", id="live-words"),
+        el("span", "This page is a snapshot. Reload it to update.", id="live-words"),
         " ",
         el("button", "Try now", type="button", id="retry", hidden=True),
         id="live",
@@ -102,7 +102,7 @@ def before_rows(page: Page, frame: Frame, stamp_of_page: str, now: datetime) -> 
     )
     head = el("tr", [el("th", name, scope="col") for name in COLUMNS])
     opening = el("a", "Skip to the services", class_="skip", href="#services")
-    summary_head = el("h2", "In short", id="summary-h", class_="hidden")
+    summary_head = el("h2", "Summary", id="summary-h", class_="hidden")
     return html(
         Html(_OPENING),
         _head(frame, "Adapters by service", script=True),
@@ -148,7 +148,7 @@ def after_rows(page: Page, now: datetime) -> Html:
             "footer",
             el(
                 "p",
-                "Read only. Times are shown as this page's clock sees them; hover over one for the time in UTC.",
+                "Read-only. Times are relative to the clock of the browser; point at one to see it in UTC.",
                 where,
             ),
             el("ul", gaps) if gaps else None,
@@ -158,7 +158,7 @@ def after_rows(page: Page, now: datetime) -> Html:
 
 
 def sign_in_page(frame: Frame, problem: str = "") -> Html:
-    """Return the page that asks for a token. Args: `problem`: why the last one was not taken."""
+    """Return the page that asks for a token. Args: `problem`: why the last one was not accepted."""
     form = el(
         "form",
         el("p", problem, class_="banner", role="alert") if problem else None,
@@ -178,7 +178,7 @@ def sign_in_page(frame: Frame, problem: str = "") -> Html:
 
 
 def message_page(frame: Frame, title: str, *paragraphs: str) -> Html:
-    """Return a page that says why there is nothing to see."""
+    """Return a page with only a message."""
     return _plain(frame, title, [el("p", words) for words in paragraphs])
 
 
@@ -186,7 +186,7 @@ def _plain(frame: Frame, title: str, *children: object) -> Html:
     main = el("main", el("section", el("h1", title), children, class_="card sign-in"))
     return html(
         Html(_OPENING),
-        _head(frame, f"{title} {DASH} adapters by service", script=False),
+        _head(frame, f"{title} {NOTHING} adapters by service", script=False),
         el("body", main),
         Html("</html>\n"),
     )

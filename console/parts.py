@@ -1,10 +1,11 @@
-"""The parts around the table, each with an id: what the live stream replaces one by one when it changes. Pure."""
+"""The parts around the table, each with an id. The live stream replaces each one when it changes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from api.words import NOTHING, size
 from console.bits import badge, bar, count, plural, reason, when
 from console.board import Page, Summary
 from console.markup import Html, el, html
@@ -14,13 +15,12 @@ from console.views import (
     EventView,
     RefusalView,
 )
-from console.words import DASH, size
 
-_OPEN_UP_TO = 3  # so many services are shown with their adapters open
+_OPEN_UP_TO = 3  # up to this many services are shown with their adapters open
 
 
 def summary_part(summary: Summary, query: Query) -> Html:
-    """Return the numbers over all services; each leads to the services that it counts."""
+    """Return the numbers over all services; each is a link to the services that it counts."""
 
     def link(state: str, words: object) -> Html:
         chosen = "true" if state == query.state and state else None
@@ -56,25 +56,25 @@ def _on_disks(summary: Summary) -> str:
 def count_part(page: Page) -> Html:
     """Return which services are shown."""
     if not page.ready:
-        return html("The cluster is still being read.")
+        return html("The caches are still being filled.")
     if not page.matches:
-        return html("There are no services yet." if page.query.open else "No service fits this filter.")
+        return html("There are no services yet." if page.query.open else "No service matches this filter.")
     last = page.first + len(page.rows) - 1
     kind = "service" if page.query.open else "matching service"
     if page.matches == len(page.rows):
         return html(plural(page.matches, kind))
-    return html(f"{count(page.first)}{DASH}{count(last)} of ", plural(page.matches, kind))
+    return html(f"{count(page.first)}{NOTHING}{count(last)} of ", plural(page.matches, kind))
 
 
 def empty_part(page: Page) -> Html:
-    """Return what stands in the place of the table's rows when there are none."""
+    """Return what is shown instead of rows when there are none."""
     if page.rows or not page.ready:
         return html()
     if not page.query.open:
-        return html(el("p", "No service fits this filter. ", el("a", "Show all services", href="?")))
+        return html(el("p", "No service matches this filter. ", el("a", "Show all services", href="?")))
     return html(
         el("p", "No AIMService exists yet.", class_="big"),
-        el("p", "Once one is applied, it appears here by itself, with its adapters and what they are waiting for."),
+        el("p", "A service appears here automatically once it is applied, with the state of its adapters."),
     )
 
 
@@ -107,11 +107,11 @@ def disks_part(page: Page) -> Html:
     """Return the fullest adapter disks."""
     if not page.disks:
         return el("p", "No adapter disk is in use yet.", class_="quiet")
-    caption = "Adapter disks, the fullest first; equal contents lie on a disk once."
+    caption = "Adapter disks, the fullest first. Equal contents are stored once per disk."
     if page.all_disks > len(page.disks):
         caption = f"The fullest {len(page.disks)} of {count(page.all_disks)} adapter disks."
     if not page.query.open:
-        caption += " Only those of matching services are shown."
+        caption += " Only disks of matching services are shown."
     return el(
         "table",
         el("caption", caption),
@@ -137,11 +137,11 @@ def _disk_row(disk: DiskView) -> Html:
 
 
 def refusals_part(page: Page, now: datetime) -> Html:
-    """Return the refusals that admission gave of late, newest first."""
+    """Return the recent refusals of admission, newest first."""
     if page.refusals is None:
-        return el("p", "This process serves no admission webhook: it cannot know refusals.", class_="quiet")
+        return el("p", "This process serves no admission webhook, so it has no refusals to show.", class_="quiet")
     if not page.refusals:
-        return el("p", "Nothing was refused by this replica since it started.", class_="quiet")
+        return el("p", "This replica has refused nothing since its start.", class_="quiet")
     return el("ol", [_refusal(refusal, now) for refusal in page.refusals], class_="log")
 
 
@@ -152,7 +152,7 @@ def _refusal(refusal: RefusalView, now: datetime) -> Html:
     if refusal.more:
         errors.append(el("li", f"and {plural(refusal.more, 'more error')}"))
     if not errors:
-        errors.append(el("li", "A check of aim-adapters failed; the log of this replica has the cause."))
+        errors.append(el("li", "A check of aim-adapters failed. The log of this replica has the cause."))
     return el(
         "li",
         el(
@@ -163,11 +163,11 @@ def _refusal(refusal: RefusalView, now: datetime) -> Html:
 
 
 def events_part(page: Page, now: datetime) -> Html:
-    """Return our own newest events."""
+    """Return the newest events of aim-adapters."""
     if page.events_problem and not page.events:
         return el("p", f"Events cannot be shown: {page.events_problem}", class_="quiet")
     if not page.events:
-        return el("p", "No event was told of late.", class_="quiet")
+        return el("p", "There are no recent events.", class_="quiet")
     return el("ol", [_event(event, now) for event in page.events], class_="log")
 
 
@@ -190,11 +190,11 @@ def _event(event: EventView, now: datetime) -> Html:
 
 
 def notices_part(page: Page) -> Html:
-    """Return why what is shown may be incomplete or old."""
-    told = list(page.problems)
+    """Return why the page may be incomplete or out of date."""
+    notices = list(page.problems)
     if not page.ready:
-        told.insert(0, "The cluster is still being read; services appear as they are found.")
-    return el("ul", [el("li", words) for words in told], class_="banner") if told else html()
+        notices.insert(0, "The caches are still being filled. Services appear as they are read.")
+    return el("ul", [el("li", words) for words in notices], class_="banner") if notices else html()
 
 
 PARTS: Mapping[str, Callable[[Page, datetime], Html]] = {
@@ -210,7 +210,7 @@ PARTS: Mapping[str, Callable[[Page, datetime], Html]] = {
 
 
 def part_views(page: Page) -> dict[str, object]:
-    """Return what each part is made of: a part is sent again when this differs."""
+    """Return the values behind each part: a part is sent again when these differ."""
     shown = (page.matches, page.pages, page.first, len(page.rows), page.query, page.ready)
     return {
         "notices": (page.problems, page.ready),
@@ -225,5 +225,5 @@ def part_views(page: Page) -> dict[str, object]:
 
 
 def opened(page: Page) -> bool:
-    """Whether services are shown with their adapters open: where there are few."""
+    """Return whether services are shown with their adapters open: only where there are few."""
     return page.matches <= _OPEN_UP_TO

@@ -1,4 +1,4 @@
-"""What a visitor asks for: a filter, a state, a page. Pure; total over any query string."""
+"""What a visitor requests: a filter, a state, a page. Pure; accepts any query string."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Query:
     size: int = PAGE_SIZES[0]
 
     def matcher(self) -> Callable[[Brief], bool]:
-        """Return what tells whether a service belongs to this view."""
+        """Return a function that returns whether a service belongs to this view."""
         words, in_state = self.words.split(), self._state_matcher()
 
         def matches(one: Brief) -> bool:
@@ -52,7 +52,7 @@ class Query:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether the view shows all services."""
         return not self.words and self.state == ALL
 
     def at(self, page: int) -> str:
@@ -60,23 +60,23 @@ class Query:
         parts = {"q": self.words, "state": self.state, "page": page if page > 1 else "", "size": self.size}
         if self.size == PAGE_SIZES[0]:
             del parts["size"]
-        told = urlencode({key: value for key, value in parts.items() if value})
-        return f"?{told}" if told else ""
+        query = urlencode({key: value for key, value in parts.items() if value})
+        return f"?{query}" if query else ""
 
 
 def parse_query(query_string: bytes) -> Query:
-    """Read a query string; what makes no sense counts as not said."""
+    """Read a query string; invalid parts are ignored."""
     try:
         pairs = parse_qsl(query_string[:4096].decode("latin-1"), max_num_fields=20, encoding="utf-8", errors="replace")
     except ValueError:
         return Query()
-    said = dict(reversed(pairs))  # the first of several counts
-    state = said.get("state", ALL)
+    given = dict(reversed(pairs))  # the first of several counts
+    state = given.get("state", ALL)
     return Query(
-        words=_words(said.get("q", "")),
+        words=_words(given.get("q", "")),
         state=state if state in _STATES else ALL,
-        page=_number(said.get("page", ""), 1, MOST_PAGES),
-        size=size if (size := _number(said.get("size", ""), PAGE_SIZES[0], max(PAGE_SIZES))) in PAGE_SIZES else 50,
+        page=_number(given.get("page", ""), 1, MOST_PAGES),
+        size=size if (size := _number(given.get("size", ""), PAGE_SIZES[0], max(PAGE_SIZES))) in PAGE_SIZES else 50,
     )
 
 

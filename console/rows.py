@@ -1,4 +1,4 @@
-"""The table of services: a row of facts for each, and a row that opens into its adapters. Pure."""
+"""The table of services: a row of facts for each, and a row that opens to show its adapters. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from urllib.parse import quote
 
+from api.words import NOTHING, size
 from console.bits import badge, bar, reason, reason_first, when
 from console.markup import Html, el, html
 from console.views import (
@@ -14,7 +15,6 @@ from console.views import (
     Note,
     ServiceView,
 )
-from console.words import DASH, size
 
 COLUMNS = ("Service", "Status", "Mode", "Base model", "Adapters", "Rank ceiling", "Ready", "On disk", "Age")
 
@@ -25,7 +25,7 @@ def row_id(view: ServiceView) -> str:
 
 
 def service_rows(view: ServiceView, now: datetime, *, opened: bool = False) -> Html:
-    """Return the table body of one service: a row of facts, and a row that opens into its adapters."""
+    """Return the table body of one service: a row of facts, and a row that opens to show its adapters."""
     loaded = sum(adapter.state == "Loaded" for adapter in view.adapters)
     facts = el(
         "tr",
@@ -42,8 +42,8 @@ def service_rows(view: ServiceView, now: datetime, *, opened: bool = False) -> H
         el("td", _base(view), class_="base"),
         el("td", f"{loaded} of {len(view.adapters)} loaded" if view.adapters else "none"),
         el("td", _ceiling(view)),
-        el("td", view.replicas.replace("/", " of ") or DASH),
-        el("td", size(view.own_bytes) if view.own_bytes else DASH, class_="number"),
+        el("td", view.replicas.replace("/", " of ") or NOTHING),
+        el("td", size(view.own_bytes) if view.own_bytes else NOTHING, class_="number"),
         el("td", when(view.created, now)),
         class_="facts",
     )
@@ -52,21 +52,21 @@ def service_rows(view: ServiceView, now: datetime, *, opened: bool = False) -> H
 
 def _base(view: ServiceView) -> Html:
     if view.base is None:
-        return html(view.serves or DASH)
+        return html(view.serves or NOTHING)
     words = [view.base.model_id or view.base.name]
     if view.base.status == "Ready":
         return html(words)
-    told = f"{view.base.percentage} %" if view.base.percentage is not None else view.base.status
+    progress_text = f"{view.base.percentage} %" if view.base.percentage is not None else view.base.status
     progress = bar(view.base.percentage, f"base model {words[0]}") if view.base.percentage is not None else None
-    return html(words, el("span", progress, " ", told, class_="progress"))
+    return html(words, el("span", progress, " ", progress_text, class_="progress"))
 
 
 def _ceiling(view: ServiceView) -> Html:
     if not view.with_adapters:
-        return html(DASH)
+        return html(NOTHING)
     if view.ceiling is None:
         return html("not known yet")
-    asked = f", {view.ceiling_asked} asked for" if view.ceiling_asked is not None else ""
+    asked = f", {view.ceiling_asked} requested" if view.ceiling_asked is not None else ""
     return el("span", f"{view.ceiling}{asked}", title=_origin(view))
 
 
@@ -86,7 +86,7 @@ def _more(view: ServiceView, now: datetime, opened: bool) -> Html:
 
 
 def _in_short(view: ServiceView) -> Html:
-    """The line that is read while the details are closed: each state once, what is on its way, what went wrong."""
+    """Return the line for closed details: each state once, progress, problems."""
     if not view.adapters:
         return html(": no adapters" if not view.notes else f": {view.notes[0].reason}")
     pieces: list[object] = []
@@ -101,7 +101,7 @@ def _in_short(view: ServiceView) -> Html:
 
 
 def _worst_first(states: Iterable[str]) -> list[str]:
-    """The states that there are, once each: failures, then what is on its way, then what is done."""
+    """Return the states that occur, once each: failures, then what is in progress, then what is done."""
     order = {state: place for place, state in enumerate(reversed(ADAPTER_STATES))}
     return sorted(set(states), key=lambda state: (order.get(state, -1), state))
 
@@ -148,26 +148,28 @@ def _adapter_rows(view: ServiceView, adapter: AdapterView, now: datetime) -> Htm
         el("td", size(adapter.size), class_="number"),
         el("td", _progress(adapter)),
         el("td", _loaded(adapter, view.ready)),
-        el("td", adapter.attempts if adapter.attempts is not None else DASH, class_="number"),
+        el("td", adapter.attempts if adapter.attempts is not None else NOTHING, class_="number"),
         el("td", when(adapter.since, now)),
     )
-    told: list[object] = []
+    lines: list[object] = []
     if adapter.error:
         again = (
             el("span", " (next try ", when(adapter.next_try, now), ")", class_="quiet") if adapter.next_try else None
         )
-        told.append(el("li", reason_first(adapter.error), again))
-    told += [el("li", "Warning: ", reason(note.reason), f": {note.message}") for note in adapter.warnings]
-    if not told:
+        lines.append(el("li", reason_first(adapter.error), again))
+    lines += [el("li", "Warning: ", reason(note.reason), f": {note.message}") for note in adapter.warnings]
+    if not lines:
         return facts
     bad = "bad" if adapter.state in ("Failed", "LoadRejected") else ""
-    return html(facts, el("tr", el("td", el("ul", told, class_=f"notes {bad}".strip()), colspan=len(_ADAPTER_COLUMNS))))
+    return html(
+        facts, el("tr", el("td", el("ul", lines, class_=f"notes {bad}".strip()), colspan=len(_ADAPTER_COLUMNS)))
+    )
 
 
 def _rank(adapter: AdapterView, ceiling: int | None) -> str:
     rank = adapter.rank if adapter.rank is not None else adapter.declared
     if rank is None:
-        return DASH
+        return NOTHING
     words = f"{rank} of {ceiling}" if ceiling is not None else str(rank)
     if adapter.rank is None:
         return f"{words} (declared)"
@@ -176,12 +178,12 @@ def _rank(adapter: AdapterView, ceiling: int | None) -> str:
 
 def _progress(adapter: AdapterView) -> Html:
     if not _moving(adapter) or adapter.percentage is None:
-        return html(DASH)
+        return html(NOTHING)
     of = f" of {size(adapter.total)}" if adapter.total else ""
     return el("span", bar(adapter.percentage, f"staging of {adapter.name}"), f" {adapter.percentage} %{of}")
 
 
 def _loaded(adapter: AdapterView, ready: int | None) -> str:
     if adapter.loaded is None:
-        return DASH
+        return NOTHING
     return f"{adapter.loaded} of {ready}" if ready is not None else str(adapter.loaded)

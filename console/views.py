@@ -1,6 +1,6 @@
-"""Cached objects in, what the page shows out. Pure and total: an object of a wrong shape shows as unknown.
+"""Cached objects in, what the page shows out. Pure and total: an object of a wrong shape is shown as unknown.
 
-Two depths: a `Brief` of every service (cheap, kept), and a `ServiceView` of those on the page that somebody looks at.
+There are two levels: a `Brief` of every service (cheap, kept), and a `ServiceView` of each service on a visited page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from api.quantity import parse_quantity
 from api.reasons import Reason
 from api.record import record
 from api.view import Json
-from console.words import LONGEST_NAME, harmless, parse_time
+from api.words import parse_time
+from console.words import LONGEST_NAME, harmless
 from rules.rank import CeilingDecision
 from rules.seen import see_service
 from rules.world import World
@@ -32,7 +33,7 @@ MOST_ERRORS = 5  # of one refusal
 
 @record
 class Brief:
-    """What is kept of every service: enough to count, to filter and to find its disk."""
+    """What is kept of every service: enough to count and filter it, and to find its disk."""
 
     status: str
     adapters: tuple[str, ...]  # states
@@ -40,7 +41,7 @@ class Brief:
     staging: bool
     haystack: str  # lower case: what the filter field looks in
     claim: str  # of the adapter disk, "" for none
-    contents: tuple[tuple[str, int], ...]  # (digest or own name, bytes) of what lies on the disk
+    contents: tuple[tuple[str, int], ...]  # (digest or own name, bytes) of contents on the disk
 
 
 @record
@@ -67,7 +68,7 @@ class AdapterView:
 
     name: str
     state: str
-    leaving: bool  # not declared any more
+    leaving: bool  # no longer declared
     rank: int | None
     declared: int | None
     size: int | None  # bytes
@@ -83,7 +84,7 @@ class AdapterView:
 
 @record
 class DiskView:
-    """An adapter disk. `used`: bytes that staging reported, equal contents once; `capacity` None: not known."""
+    """An adapter disk. `used`: bytes that staging reported, equal contents once; `capacity` None: unknown."""
 
     namespace: str
     claim: str
@@ -106,13 +107,13 @@ class ServiceView:
     adapters: tuple[AdapterView, ...]
     ceiling: int | None
     ceiling_origin: str
-    ceiling_asked: int | None  # asked for, not in force yet
+    ceiling_asked: int | None  # requested, not in effect yet
     with_adapters: bool
     replicas: str
     ready: int | None
     claim: str  # of its adapter disk, "" for none
     own_bytes: int
-    notes: tuple[Note, ...]  # what its conditions say is missing or wrong
+    notes: tuple[Note, ...]  # what its conditions report as missing or wrong
     paused: bool
     leaving: bool
     created: datetime | None
@@ -120,7 +121,7 @@ class ServiceView:
 
 @record
 class EventView:
-    """One event of ours."""
+    """One event of aim-adapters."""
 
     at: datetime | None
     bad: bool
@@ -135,7 +136,7 @@ class EventView:
 class Refused(Protocol):
     """What admission keeps of a refusal; `at` in seconds since the epoch.
 
-    `errors` are the first of `count`; `reasons` has the stable word of each.
+    `errors` are the first of `count`; `reasons` has the reason of each.
     """
 
     @property
@@ -199,7 +200,7 @@ def brief(service: Json) -> Brief:
 
 
 def used_bytes(briefs: Sequence[Brief]) -> int:
-    """Return the bytes on a disk that these services share: each content once."""
+    """Return the bytes on a disk that these services share, each content once."""
     contents: dict[str, int] = {}
     for one in briefs:
         contents.update(one.contents)
@@ -207,7 +208,7 @@ def used_bytes(briefs: Sequence[Brief]) -> int:
 
 
 def service_view(service: Json, world: World) -> ServiceView:
-    """Return a service as it is shown. What others on its disk use is not part of it: it would change with them."""
+    """Return a service as it is shown. What other services use on its disk is not part of it."""
     seen = see_service(service, world)
     with_adapters = view.uses_adapters(service)
     ceiling = seen.ceiling if with_adapters else None
@@ -249,7 +250,7 @@ def _reported_or(service: Json, ceiling: CeilingDecision | None) -> int | None:
 
 
 def _asked(service: Json, ceiling: CeilingDecision | None) -> int | None:
-    """What is asked for beside what is in force: not resolved yet, or no valid number."""
+    """Return the requested ceiling where it is not in effect: it is not resolved yet, or invalid."""
     if ceiling is None or not (ceiling.deferred or ceiling.invalid_because):
         return None
     return ceiling.asked.value if isinstance(ceiling.asked.value, int) else None
@@ -275,7 +276,7 @@ def _percent(value: int | None) -> int | None:
 
 
 def _adapters(service: Json, world: World) -> tuple[AdapterView, ...]:
-    """The declared ones in the user's order, then those that are leaving."""
+    """Return the declared adapters in the user's order, then those that are being removed."""
     known = {
         name: view.mapping(entry)
         for entry in view.items(service, "status", "adapters")
@@ -313,13 +314,13 @@ def _adapter(service: Json, world: World, name: str, entry: Json, *, leaving: bo
     )
 
 
-_TOLD = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady")
-_ECHO = Reason.GATED  # says only that an earlier condition is not True
+_SHOWN = ("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady")
+_ECHO = Reason.GATED  # only repeats that an earlier condition is not True
 
 
 def _notes(service: Json) -> tuple[Note, ...]:
-    """What the conditions say is missing or wrong, in the order in which they depend on each other."""
-    entries = [view.condition(service, kind) for kind in _TOLD]
+    """Return what the conditions report as missing or wrong, in the order of their dependencies."""
+    entries = [view.condition(service, kind) for kind in _SHOWN]
     return tuple(
         Note(_word(entry.get("reason")), harmless(entry.get("message") or ""))
         for entry in entries

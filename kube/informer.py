@@ -22,6 +22,7 @@ from kube.cache import Cache, IndexFunction, Key, Trim, drop_managed_fields, is_
 from kube.client import DEFAULT_PAGE_LIMIT, Client
 from kube.errors import ApiError, Gone, NotFound, TooManyRequests, Unreachable
 from kube.sharing import Sharing
+from kube.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ FIRST_BACKOFF = 0.25  # seconds
 LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
 WATCH_SECONDS = (240, 480)  # a watch is asked to end after a random time between these, to spread reconnects
-SLICE_SECONDS = 0.004  # after so much work without a pause the event loop gets its turn
 MAX_GONE = 4096  # objects that we deleted ourselves whose late echoes are recognised
 MAX_PAGED_LISTS = 3  # after so many expired continue tokens in a row the list is fetched in one piece
 
@@ -223,7 +223,7 @@ class _Stream:
         self._client = client
         self._failures = 0
         self._gone_lists = 0
-        self._slice_started = 0.0
+        self._slices = Slices()
         self._newest = ""  # the largest version ever seen, also across lists
         self._objects = metrics.CACHE_OBJECTS.labels(informer.kind.plural)
 
@@ -270,7 +270,7 @@ class _Stream:
                 for obj in page.items:
                     seen.add(key_of(obj))
                     self._informer.store(obj, rolled_back=rolled_back)
-                    await self._breathe()
+                    await self._slices.breathe()
                 await asyncio.sleep(0)
             await self._drop_missing(seen, "" if rolled_back else version)
         except Gone:
@@ -288,7 +288,7 @@ class _Stream:
         """Drop what the list no longer has. What we wrote ourselves after the list was made is newer, and stays."""
         for key in [key for key in self._informer.cache if key not in seen and self.covers(key[0])]:
             self._informer.drop(key, version)
-            await self._breathe()
+            await self._slices.breathe()
 
     async def _watch(self) -> None:
         events = self._client.watch(
@@ -312,7 +312,7 @@ class _Stream:
                 if version:
                     self.version = self._newest = version
                 self._objects.set(len(self._informer.cache))
-                await self._breathe()
+                await self._slices.breathe()
         finally:
             await events.aclose()
         await asyncio.sleep(0.05)  # a server that ends each watch at once must not be asked without pause
@@ -333,12 +333,6 @@ class _Stream:
         if self.problem is not None:
             log.info("list and watch work again", extra={"kind": self._informer.kind.kind, "ns": self.namespace})
         self.problem = None
-
-    async def _breathe(self) -> None:
-        """Give the event loop its turn after a slice of uninterrupted work."""
-        if time.monotonic() - self._slice_started > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self._slice_started = time.monotonic()
 
     async def _pause(self, error: ApiError, *, quick: bool = False) -> None:
         kind = self._informer.kind

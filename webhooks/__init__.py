@@ -1,4 +1,4 @@
-"""May this be stored? AdmissionReviews in, answers out: defaults, and refusals that are confirmed before they are said.
+"""May this be stored? AdmissionReviews in, answers out: defaults, and refusals that are confirmed before they are sent.
 
-Leaves to others: the rules (`rules`), the world that they look at and the sockets (`app` hands both in).
+Not here: the rules (`rules`), the objects that they read, and the sockets (`app` passes both in).
 """

@@ -1,4 +1,4 @@
-"""What admission decides: a body in, the bytes of an answer out. Any HTTP server can stand in front of it.
+"""What admission decides: a body in, the bytes of an answer out. Any HTTP server can call it.
 
 Nothing here reads a network on its own, except the bounded confirmation of a refusal.
 """
@@ -75,7 +75,7 @@ class Admission:
         read: Callable[[bytes | bytearray], Review | Malformed] = parse_review,
         glance: Glance = every_rule,
     ) -> None:
-        """Judge by the objects of `world`; without a reader refusals are not confirmed.
+        """Judge with the objects of the given `World`; without a reader refusals are not confirmed.
 
         Args: `read` and `glance` may be replaced by faster ones with the same results (`webhooks.fast`).
         """

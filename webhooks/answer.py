@@ -1,4 +1,4 @@
-"""How a verdict is spoken: AdmissionReview answers as bytes. Pure."""
+"""Answers to reviews as bytes: what the API server and the user see of a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rules.verdict import Verdict
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
 
 MOST_CAUSES = 200
-"""More errors than anybody reads; the rest is counted."""
+"""More errors than anyone reads; the rest is only counted."""
 
 _ALLOWED_HEAD = (
     b'{"apiVersion":"' + REVIEW_VERSION.encode() + b'","kind":"' + REVIEW_KIND.encode() + b'","response":{"uid":'
@@ -32,30 +32,30 @@ def allowed(uid: str, warnings: Sequence[str] = (), patch: str | None = None) ->
 
 
 def refused(
-    review: Review, verdict: Verdict, errors: Sequence[FieldError], told: Sequence[str], reference: str = ""
+    review: Review, verdict: Verdict, errors: Sequence[FieldError], texts: Sequence[str], reference: str = ""
 ) -> bytes:
     """Return an answer that refuses, as the API server answers its own validation.
 
-    Args: `errors` are the verdict's, sorted; `told` are the same as texts.
-    Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a rule of ours
-    broke: what the others found is among the causes.
+    Args: `errors` are the verdict's, sorted; `texts` are the same errors as text.
+    Code 422 reason `Invalid`; 500 reason `InternalError` with `reference` (it is in the log) when a
+    rule failed: what the other rules found is among the causes.
     Source: docs/contract.md, Verdicts; k8s.io/apimachinery `errors.NewInvalid`.
     """
     kind, name = (review.kind.kind if review.kind else ""), object_name(review)
-    told = told[:MOST_CAUSES]
-    causes = [_cause(error, text_) for error, text_ in zip(errors, told, strict=False)]
+    texts = texts[:MOST_CAUSES]
+    causes = [_cause(error, text_) for error, text_ in zip(errors, texts, strict=False)]
     if len(errors) > MOST_CAUSES:
         causes.append(
             {"reason": "FieldValueInvalid", "message": f"{len(errors) - MOST_CAUSES} more errors", "field": ""}
         )
-    summary = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     message = f'{kind}.{AIM_GROUP} "{name}" is invalid: {summary}'
     code, reason = 422, "Invalid"
     if verdict.blocked:
         code, reason = 500, "InternalError"
         internal = f"a check of aim-adapters failed; its log has the cause under reference {reference}"
         causes.append({"reason": "InternalError", "message": internal, "field": ""})
-        message = f"{internal}; besides: {message}" if told else internal
+        message = f"{internal}; in addition: {message}" if texts else internal
     details = {"name": name, "group": AIM_GROUP, "kind": kind, "causes": causes}
     return _answer(
         review.uid,
@@ -73,7 +73,7 @@ def refused(
 
 
 def failed(uid: str, code: int, reason: str, message: str) -> bytes:
-    """Return an answer that refuses for a reason that is not in the object: a bad body, overload, a fault of ours."""
+    """Return an answer that refuses for a reason outside of the object: a bad body, overload, an internal error."""
     return _answer(uid, {"status": {"status": "Failure", "message": message, "reason": reason, "code": code}})
 
 
@@ -87,8 +87,8 @@ def object_name(review: Review) -> str:
     )
 
 
-def _cause(error: FieldError, told: str) -> dict[str, str]:
-    return {"reason": str(error.cause), "message": told.removeprefix(f"{error.path}: "), "field": error.path}
+def _cause(error: FieldError, text: str) -> dict[str, str]:
+    return {"reason": str(error.cause), "message": text.removeprefix(f"{error.path}: "), "field": error.path}
 
 
 def _answer(uid: str, response: dict[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ from rules.worlds import OverlayWorld
 log = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 3
-"""A fresh object may lead to others (another profile, another base); after so many looks the rest is not confirmed."""
+"""A fresh object may lead to others (profiles, bases). After this many rounds the rest stays unconfirmed."""
 _MOST_AT_ONCE = 16
 _UNCONFIRMED_WEIGHT = 1
 
@@ -29,17 +29,17 @@ class ConfirmReader(Protocol):
     """Reads single objects from the API server, past every cache."""
 
     async def read(self, ref: Ref) -> Json | None:
-        """Return the object, None if it does not exist. Raises anything if it cannot be told."""
+        """Return the object, None if it does not exist. Raises any exception if the read fails."""
         ...
 
 
 async def confirm(
     judge: Judge, verdict: Verdict, world: World, reader: ConfirmReader, budget_seconds: float
 ) -> Verdict:
-    """Return the verdict over the world as it is now.
+    """Return the verdict over the objects as they are stored now.
 
     Findings that rest on an object which could not be read in time become warnings: the reconciler judges them later.
-    Args: `judge` gives the verdict for a world; `budget_seconds` bounds all reads together.
+    Args: `judge` returns the verdict for a `World`; `budget_seconds` bounds all reads together.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + budget_seconds

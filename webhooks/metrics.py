@@ -1,4 +1,4 @@
-"""Counters of admission. Children of labels are looked up once: a label look-up costs more than the count."""
+"""Metrics of admission. Label children are looked up once: a look-up costs more than the count."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class Seconds(Collector):
-    """A histogram that one thread writes: a tenth of the cost of one that takes a lock for each of its numbers."""
+    """A histogram for one writing thread, at a tenth of the cost of one that locks each of its numbers."""
 
-    def __init__(self, name: str, says: str) -> None:
-        """Start at nothing."""
-        self._name, self._says = name, says
+    def __init__(self, name: str, help_text: str) -> None:
+        """Start at zero."""
+        self._name, self._help = name, help_text
         self._counts = [0] * (len(_BUCKETS) + 1)
         self._sum = 0.0
 
@@ -29,27 +29,27 @@ class Seconds(Collector):
         self._sum += seconds
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
-        """Return name and meaning without numbers."""
-        yield HistogramMetricFamily(self._name, self._says)
+        """Return name and help text without numbers."""
+        yield HistogramMetricFamily(self._name, self._help)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Return the numbers as Prometheus wants them: each bucket with all below it."""
+        """Return the numbers in Prometheus form: each bucket includes those below it."""
         bounds = [*(str(bound) for bound in _BUCKETS), "+Inf"]
         buckets = list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
-        yield HistogramMetricFamily(self._name, self._says, buckets=buckets, sum_value=self._sum)
+        yield HistogramMetricFamily(self._name, self._help, buckets=buckets, sum_value=self._sum)
 
 
 @cache
 def process_metrics() -> AdmissionMetrics:
-    """Return the set that the process exports, registered once."""
+    """Return the metrics that the process exports, registered once."""
     return AdmissionMetrics(REGISTRY)
 
 
 class AdmissionMetrics:
-    """What admission counts; one set per registry."""
+    """The metrics of admission; one set per registry."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register in the given registry, or in one of their own."""
+        """Register in the given registry, or in a new one."""
         registry = registry or CollectorRegistry()
         self.registry = registry
         self._reviews = Counter(
@@ -60,25 +60,27 @@ class AdmissionMetrics:
         )
         self._rules = Counter(
             "aim_adapters_admission_rule_total",
-            "What rules said, by reason and effect (refused, warned)",
+            "Errors and warnings that rules returned, by reason and effect (refused, warned)",
             ["reason", "effect"],
             registry=registry,
         )
-        self.seconds = Seconds("aim_adapters_admission_seconds", "Time from the whole body to the answer")
+        self.seconds = Seconds("aim_adapters_admission_seconds", "Time from the complete request body to the answer")
         registry.register(self.seconds)
         self._confirmations = Counter(
             "aim_adapters_admission_confirmations_total",
-            "Refusals that rest on another object, by what the live read made of them (confirmed, withdrawn)",
+            "Refusals that rest on another object, by the outcome of the live read (confirmed, withdrawn)",
             ["outcome"],
             registry=registry,
         )
         self._turned_away = Counter(
             "aim_adapters_admission_turned_away_total",
-            "Requests answered without a look (overload, too_large, malformed, late, crashed)",
+            "Requests that got no verdict, by cause (overload, too_large, malformed, late, crashed)",
             ["why"],
             registry=registry,
         )
-        self.in_flight = Gauge("aim_adapters_admission_in_flight", "Reviews being judged", registry=registry)
+        self.in_flight = Gauge(
+            "aim_adapters_admission_in_flight", "Reviews in flight: received and not answered yet", registry=registry
+        )
         self._review = lru_cache(maxsize=512)(self._reviews.labels)
         self._rule = lru_cache(maxsize=512)(self._rules.labels)
 
@@ -87,7 +89,7 @@ class AdmissionMetrics:
         self._review(webhook, kind, operation, verdict).inc()
 
     def rule(self, reason: str, effect: str) -> None:
-        """Count one thing said."""
+        """Count one error or warning."""
         self._rule(reason, effect).inc()
 
     def confirmation(self, outcome: str) -> None:
@@ -95,5 +97,5 @@ class AdmissionMetrics:
         self._confirmations.labels(outcome).inc()
 
     def turned_away(self, why: str) -> None:
-        """Count one request that was not looked at."""
+        """Count one request that got no verdict."""
         self._turned_away.labels(why).inc()

@@ -1,4 +1,4 @@
-"""What admission fills in: only what a schema default cannot say. Pure and idempotent."""
+"""What admission fills in: only what a schema default cannot express. Pure and idempotent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mutate(kind: Kind, obj: Json) -> list[Operation]:
     """Return the JSON patch for an object: `modelId` of a model artifact from its `hf://` source, revision cut off.
 
     Model sources in lists keep what the user wrote: readers derive the id, and lists of users are never touched.
-    An object on its way out stays as it is. Source: docs/contract.md, Mutation.
+    A terminating object is not changed. Source: docs/contract.md, Mutation.
     """
     if kind.kind != AIM_ARTIFACT.kind or view.is_adapter(obj) or view.terminating(obj):
         return []

@@ -20,7 +20,7 @@ OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A body that is no review: `uid` is echoed where there is one."""
+    """A body that is not a review: `uid` is echoed where there is one."""
 
     detail: str
     uid: str = ""

@@ -1,10 +1,11 @@
-"""How fast is admission? `python bench/admission/bench.py [--rounds 3] [NAME=https://127.0.0.1:PORT/PATH …]`.
+"""How fast is admission? `python bench/admission/bench.py [--plain] [--rounds 3] [NAME=https://127.0.0.1:PORT/PATH …]`.
 
-Starts our server three times (bare answer, rules, rules while the reconciler goes over 5,000 services in the same
-process), checks every verdict, then measures them and any other URLs interleaved (A B C, C B A): open loop at a fixed
-rate, then saturation over keep-alive connections. CPU and memory are those of the listening process; the one that
-reconciles stands still while others are measured. Prints a table of medians with ratios to the bare answer, what
-reconciling costs reviews, memory over 50,000 reviews, and writes `build/bench/admission.json`.
+Starts the server as a bare answer, with rules, with rules while the reconciler works through 5,000 services in the same
+process, and with --plain once more without the fast path. Checks every verdict, then measures these and any other URLs
+interleaved (A B C, C B A): open loop at a fixed rate, then saturation over keep-alive connections. CPU and memory are
+those of the listening process; the process that reconciles is stopped while others are measured. Prints a table of
+medians with ratios to the bare answer, with and without the fast path against each other URL, what reconciling costs
+reviews, memory over 50,000 reviews, and writes `build/bench/admission.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from cryptography.x509.oid import NameOID
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.admission.corpus import Case, cases  # noqa: E402 - found through the line above
+from tests.unit.webhooks.corpus import Case, cases  # noqa: E402 - found through the line above
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _SETTLE_SECONDS = 0.5
@@ -271,12 +272,14 @@ def make_certs(folder: Path) -> None:
 
 
 _NAMES = {"bare": "bare", "rules": "ours", "resync": "resync"}
+PLAIN = "plain"
 
 
 @contextmanager
-def started(mode: str, certs: Path, log: Path) -> Iterator[Target]:
-    """Run one of our servers."""
-    command = [sys.executable, "-m", "bench.admission.server", mode, "--certs", str(certs)]
+def started(mode: str, certs: Path, log: Path, more: list[str]) -> Iterator[Target]:
+    """Run one of the servers. Args: `mode` as of `bench.admission.server`, or `plain`; `more` arguments of it."""
+    arguments = ["rules", "--plain"] if mode == PLAIN else [mode]
+    command = [sys.executable, "-m", "bench.admission.server", *arguments, "--certs", str(certs), *more]
     with (
         log.open("a") as told,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True, cwd=ROOT) as process,
@@ -284,7 +287,7 @@ def started(mode: str, certs: Path, log: Path) -> Iterator[Target]:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline())
-            target = Target(_NAMES[mode], "127.0.0.1", port, "/validate", process.pid, mode == "resync")
+            target = Target(_NAMES.get(mode, mode), "127.0.0.1", port, "/validate", process.pid, mode == "resync")
             with target.going():
                 pass
             yield target
@@ -292,6 +295,7 @@ def started(mode: str, certs: Path, log: Path) -> Iterator[Target]:
             process.kill()
 
 
+_OWN = {*_NAMES.values(), PLAIN}
 _COLUMNS = {
     "steady_p50_ms": "p50 ms",
     "steady_p99_ms": "p99 ms",
@@ -341,6 +345,19 @@ def medians(rows: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, floa
     }
 
 
+def against(rows: dict[str, list[dict[str, float]]], others: list[str]) -> str:
+    """Return the ratios to other servers, with the fast path and without it, and what it saves."""
+    found = medians(rows)
+    keys = ("full_cpu_us", "full_rps", "steady_cpu_us", "steady_p50_ms", "steady_p99_ms")
+    pairs = [(name, other) for other in others for name in ("ours", PLAIN)] + [("ours", PLAIN)]
+    lines = [f"{'':24}" + "".join(f"{_COLUMNS[key]:>18}" for key in keys)]
+    for name, other in pairs:
+        if name in found and other in found:
+            ratios = "".join(f"{found[name][key] / (found[other][key] or 1):>17.2f}x" for key in keys)
+            lines.append(f"{f'{name} / {other}':24}{ratios}")
+    return "\n".join(lines)
+
+
 def beside_the_reconciler(rows: dict[str, list[dict[str, float]]]) -> str:
     """Return what a full resync in the same process costs reviews, and what was aimed at."""
     found = medians(rows)
@@ -354,9 +371,15 @@ def beside_the_reconciler(rows: dict[str, list[dict[str, float]]]) -> str:
     return "during a full resync: " + ", ".join(told)
 
 
+def read_corpus(folder: Path) -> list[Case]:
+    """Return another corpus: bodies, and `expect.json` with a list of `file`, `allowed` and `why`."""
+    entries = json.loads((folder / "expect.json").read_text())
+    return [Case((folder / entry["file"]).read_bytes(), entry["allowed"], entry["why"]) for entry in entries]
+
+
 async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dict[str, Any]:
     """Check, measure, and return everything."""
-    corpus = cases()
+    corpus = cases() if options.corpus is None else read_corpus(options.corpus)
     ours = next(target for target in targets if target.name == "ours")
     wrong = await check(ours, trust, corpus)
     sys.stdout.write(
@@ -372,8 +395,11 @@ async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dic
         f"load average {min(loads):.1f} to {max(loads):.1f}, ours included; medians of {options.rounds} rounds; "
         f"at {options.rate}/s, then full with {options.connections} connections\n{table(rows)}\n"
     )
+    sys.stdout.write(f"{against(rows, [target.name for target in targets if target.name not in _OWN])}\n")
     if "resync" in rows:
         sys.stdout.write(f"{beside_the_reconciler(rows)}\n")
+    if not options.reviews:
+        return {"wrong": wrong, "rows": rows, "load": os.getloadavg()}
     before, after = await flat_memory(ours, trust, corpus, options.reviews)
     sys.stdout.write(f"RSS over {options.reviews} reviews: {before:.1f} -> {after:.1f} MiB\n")
     return {"wrong": wrong, "rows": rows, "rss": [before, after], "load": os.getloadavg()}
@@ -384,7 +410,11 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("others", nargs="*", help="NAME=https://host:port/path, trusted by --ca")
     parser.add_argument("--ca", type=Path)
-    parser.add_argument("--modes", nargs="*", default=list(_NAMES), choices=_NAMES, help="which of our servers")
+    parser.add_argument("--modes", nargs="*", default=list(_NAMES), choices=[*_NAMES, PLAIN], help="servers to start")
+    parser.add_argument("--plain", action="store_true", help="measure without the fast path, too")
+    parser.add_argument("--huge-pages", action="store_true", help="with the setting hugePages")
+    parser.add_argument("--corpus", type=Path, help="folder with another corpus")
+    parser.add_argument("--fixtures", type=Path, help="objects of that corpus (a JSON list)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rate", type=int, default=200)
@@ -402,7 +432,10 @@ def main() -> int:
         with ExitStack() as stack:
             log = options.out.with_suffix(".log")
             log.unlink(missing_ok=True)
-            targets = [stack.enter_context(started(mode, certs, log)) for mode in options.modes]
+            modes = [*options.modes, *([PLAIN] if options.plain and PLAIN not in options.modes else [])]
+            more = ["--huge-pages"] if options.huge_pages else []
+            more += ["--fixtures", str(options.fixtures.resolve())] if options.fixtures else []
+            targets = [stack.enter_context(started(mode, certs, log, more)) for mode in modes]
             result = uvloop.run(run(options, [*targets, *map(_foreign, options.others)], trust))
     options.out.write_text(json.dumps(result, indent=1))
     return 1 if result["wrong"] else 0

@@ -31,7 +31,6 @@ from app.hugepages import use_huge_pages
 from app.memory import rare_collections
 from app.protocol import Bounds
 from app.server import LoopServer, serving
-from bench.admission import corpus
 from kube.cache import Key
 from kube.courtesy import Courtesy
 from kube.engine import AlwaysLeading, Engine
@@ -41,6 +40,7 @@ from reconcile.settings import ReconcileSettings
 from reconcile.world import CachedWorld, make_informers
 from rules.references import Ref
 from rules.world import KIND_BY_NAME
+from tests.unit.webhooks import corpus
 from webhooks.admission import Admission
 from webhooks.fast.admission import FastAdmission, make_admission
 from webhooks.fast.protocol import at_once

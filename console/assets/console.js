@@ -1,5 +1,5 @@
-// Keeps the page as it is now: server-sent events say which parts changed. Without this script the page shows one
-// moment. The server wrote and escaped all HTML that is put in here.
+// Keeps the page up to date: server-sent events carry the parts that changed. Without this script the page is a snapshot.
+// The server wrote and escaped all HTML that is inserted here.
 "use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
@@ -17,8 +17,8 @@
     return "console/stream?" + query;
   };
 
-  // -- the picture: make `old` like `fresh` with as few changes as possible, so that focus, selection and opened
-  //    details stay where they are
+  // -- the picture: make `old` like `fresh` with as few changes as possible, so that focus, selection and open
+  //    details are kept
   const same = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && (a.id || "") === (b.id || "");
   function morph(old, fresh) {
     if (old.nodeType === Node.TEXT_NODE) {
@@ -68,10 +68,10 @@
   }
   function update(event) {
     heard();
-    const told = JSON.parse(event.data);
-    stamp = told.stamp;
-    for (const [id, html] of Object.entries(told.parts)) put(id, html);
-    putRows(told.rows, told.order);
+    const change = JSON.parse(event.data);
+    stamp = change.stamp;
+    for (const [id, html] of Object.entries(change.parts)) put(id, html);
+    putRows(change.rows, change.order);
     age();
     if (announce) {
       said.textContent = byId("count").textContent;
@@ -96,7 +96,7 @@
   }
 
   // -- the connection
-  function tell(state, text) {
+  function show(state, text) {
     live.className = state;
     if (words.textContent !== text) words.textContent = text;
     retry.hidden = state !== "lost";
@@ -104,7 +104,7 @@
   function heard() {
     failures = 0;
     heardAt = shownAt = Date.now();
-    tell("live", "Live");
+    show("live", "Live");
   }
   function connect() {
     clearTimeout(timer);
@@ -122,10 +122,10 @@
     const since = new Date(shownAt || Date.now()).toLocaleTimeString();
     failures += 1;
     const pause = Math.min(LONGEST_PAUSE, 2 ** (failures - 1));
-    if (failures === 1) tell("", "Connecting again");
-    else tell("lost", "Connection lost. This page shows what was true at " + since + ". It is tried again by itself.");
+    if (failures === 1) show("", "Reconnecting");
+    else show("lost", "Connection lost. This page shows the state at " + since + ". It reconnects automatically.");
     if (failures > 1 && (await turnedAway())) {
-      location.reload(); // the server says why
+      location.reload(); // the server shows the reason
       return;
     }
     clearTimeout(timer);
@@ -183,7 +183,7 @@
       clearTimeout(timer);
       if (source) source.close();
       source = null;
-      tell("", "Paused while nobody looks");
+      show("", "Paused while the page is hidden");
     }, HIDDEN_SECONDS * 1000);
   });
   addEventListener("online", connect);
@@ -193,7 +193,7 @@
     age();
     if (source && Date.now() - heardAt > STALE_SECONDS * 1000) lost();
   }, 5000);
-  byId("show").hidden = true; // the filter acts by itself
-  tell("", "Connecting");
+  byId("show").hidden = true; // the filter applies automatically
+  show("", "Connecting");
   connect();
 })();

@@ -127,7 +127,7 @@ async def test_without_javascript(browser: Browser) -> None:
     async with scene.served() as address, browsing(browser, java_script=False) as context:
         page = await open_page(context, address, live=False)
         await expect(page.locator("tbody.service")).to_have_count(50)
-        await expect(page.locator("#live")).to_contain_text("shows one moment")
+        await expect(page.locator("#live")).to_contain_text("is a snapshot")
         await page.locator("summary").first.click()
         await expect(page.get_by_role("table", name="Adapters of team-00/gemma-0000")).to_be_visible()
         await page.get_by_label("Filter").fill("gemma-0005")

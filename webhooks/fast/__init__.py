@@ -1,4 +1,4 @@
-"""Everything that exists only for the speed of a review: same answers, byte for byte, with less work.
+"""Everything that exists only for the speed of a review: the same answers, byte for byte, with less work.
 
-Not here: what an answer says (`webhooks`, `rules`).
+The setting fastPath switches all of it. Not here: what an answer contains (`webhooks`, `rules`).
 """

@@ -1,8 +1,8 @@
-"""A glance at a service: about which of its fields may something have to be said? Nearly always none: that is cheap.
+"""A glance at a service: which of its fields could a rule report on? Nearly always none, and that is cheap to find out.
 
-A look names fields too many, never too few: rules whose `when` names none of them have nothing to say, warnings
-included. Where a look is in doubt it gives up, and every rule of its basis is asked. The rules alone decide and speak.
-Tests hold each look against every rule's refused example and against generated services and worlds.
+A look may name too many fields, never too few: a rule whose `when` names none of them reports nothing, warnings
+included. A look that is in doubt returns None, and every rule of its basis runs. Only the rules decide and report.
+Tests compare each look with every rule's refused example and with generated services and objects.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _WHAT_IS_SERVED: Fields = frozenset({"profile", "model"})
 
 
 def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
-    """Return what the rules have to be asked about an object; empty: they have nothing to say.
+    """Return which rules have to run for an object; empty: they would report nothing.
 
-    A look that fails leaves the answer to the rules, which are asked one by one and may fail by themselves.
+    When a look fails, the rules run one by one, and each may fail for its own reason.
     """
     if not isinstance(seen, ServiceSeen):
         given = fields_spoken_of() & {*seen.spec, *seen.old_spec}
@@ -38,14 +38,14 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
     for basis in bases:
         try:
             fields = _LOOKS[basis](seen)
-        except Exception:  # whatever it was, the rules meet it too and say so
+        except Exception:  # the rules run into the same problem, and report it
             fields = None
         if fields is None or fields:
             left += ((basis, fields),)
     return left
 
 
-# -- the manifest by itself -----------------------------------------------------------------------------------------
+# -- the manifest alone ---------------------------------------------------------------------------------------------
 
 _MODES = (None, *view.ADAPTER_MODES)
 _PLAIN_CACHING: tuple[Json, ...] = ({}, {"mode": "Shared"})
@@ -55,7 +55,7 @@ _LONGEST_NAMESPACE = max(n for n in range(1, 64) if inference_service_name("x", 
 
 
 def _in_manifest(seen: ServiceSeen) -> Fields:
-    """Fields that are not as plain as they nearly always are."""
+    """Return the fields whose values are not the usual ones."""
     spec = seen.spec
     if len(seen.namespace) > _LONGEST_NAMESPACE or _WHAT_IS_SERVED.isdisjoint(spec):
         return _WHAT_IS_SERVED | fields_spoken_of().intersection(spec)
@@ -126,14 +126,15 @@ _PLAIN: Mapping[str, Callable[[Json], bool]] = {
     "template": lambda spec: "profile" not in spec,
     "tolerations": _always,
 }
-"""How each field nearly always is. One that is not here is never plain; `_always`: no rule about it alone exists."""
+"""Whether a field has a usual value, which no rule reports on. A field that is not listed is never plain; `_always`: no
+rule is about this field alone."""
 
 
 # -- the manifest and other objects ---------------------------------------------------------------------------------
 
 
 def _in_world(seen: ServiceSeen) -> Fields | None:
-    """What leads nowhere yet, and `adapters` if one of them is not as it should be; None if anything else is not."""
+    """Return references that lead nowhere yet, and `adapters` if one is not fine; None if anything else is not."""
     spec, pipeline = seen.spec, seen.pipeline
     if _misses_config(seen):
         return None
@@ -170,7 +171,7 @@ def _leads_somewhere(seen: ServiceSeen) -> bool:
 
 
 def _names_a_missing_model(seen: ServiceSeen) -> bool:
-    """Tell whether a service is merely earlier than its model: nothing else is known about it then."""
+    """Return whether a service only lacks its model, which does not exist yet: then nothing else is known about it."""
     pipeline = seen.pipeline
     return (
         pipeline.kind == "template"
@@ -181,7 +182,7 @@ def _names_a_missing_model(seen: ServiceSeen) -> bool:
 
 
 def _all_fine(seen: ServiceSeen, entries: Iterable[Json]) -> bool:
-    """Tell whether every entry is an adapter with a path of its own that may be served under the ceiling."""
+    """Return whether every entry is an adapter with its own path that may be served under the ceiling."""
     asked, base, world, namespace = seen.asked_ceiling, seen.base, seen.world, seen.namespace
     paths = set()
     for entry in entries:
@@ -201,11 +202,11 @@ def _misses_config(seen: ServiceSeen) -> bool:
 
 
 def _in_stored_object(seen: ServiceSeen) -> Fields | None:
-    """Everything, where the RuntimeConfig that is named does not exist."""
+    """Return None (everything) where the named RuntimeConfig does not exist."""
     return None if _misses_config(seen) else _NOTHING
 
 
-# -- the manifest and its old self, the version that the user wrote ---------------------------------------------------
+# -- the manifest and its old version, the API version of the request--------------------------------------------------
 
 _COMPARED = (
     "adapterMode",
@@ -222,7 +223,7 @@ _COMPARED = (
 
 
 def _in_edit(seen: ServiceSeen) -> Fields:
-    """Changed fields of those that are fixed or that roll pods."""
+    """Return the changed fields among those that are immutable or that restart pods."""
     old, new = seen.old_spec, seen.spec
     found = [field for field in _COMPARED if old.get(field) != new.get(field)]
     if not seen.dynamic:
@@ -234,7 +235,7 @@ def _in_edit(seen: ServiceSeen) -> Fields:
 
 
 def _in_version(seen: ServiceSeen) -> Fields | None:
-    """Everything, where the pipeline is not v1alpha2's."""
+    """Return None (everything) where the pipeline is not that of v1alpha2."""
     spec = seen.spec
     plain = seen.request_version != "v1alpha2" or (spec.get("profile").__class__ is dict and "template" not in spec)
     return _NOTHING if plain else None

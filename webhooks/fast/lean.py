@@ -1,11 +1,11 @@
-"""The short way to read a review of an AIMService: only what its rules look at becomes Python objects. Pure.
+"""A lean reader of reviews of an AIMService: only what rules look at becomes Python objects. Pure.
 
-managedFields, annotations, labels, conditions and user info are most of a body's bytes, and nobody reads them here:
-the parser steps over them. Where anything is out of the ordinary (another kind, a subresource, a deletion, a field of
-another type than it should be, no JSON at all) nothing is concluded, and `webhooks.review` reads the whole body.
+managedFields, annotations, labels, conditions and user info are most of a body's bytes, and no rule reads them: the
+parser skips them. For anything unusual (another kind, a subresource, a deletion, a field of the wrong type, a body that
+is not JSON) the lean reader returns None, and `webhooks.review` reads the whole body.
 
-Both ways give the same answer. What is stepped over is checked for syntax and encoding; only a number there that no
-double can hold (1e999) goes unnoticed.
+Both readers lead to the same answer. Skipped parts are checked for syntax and encoding; only a number there that no
+double can hold (1e999) is not noticed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 from api.kinds import AIM_GROUP, AIM_SERVICE
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review, with_place
 
-_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # beyond, the whole reading makes it a float
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # beyond, the other reader makes it a float
 
 
 class _Metadata(TypedDict, total=False):
@@ -53,7 +53,7 @@ class _Status(TypedDict, total=False):
 
 
 class _Service(TypedDict, total=False):
-    """What rules read of an AIMService; a rule that reads more must add it here, or its test fails."""
+    """What rules read of an AIMService. A rule that reads more adds it here, or the test of its examples fails."""
 
     metadata: _Metadata
     spec: msgspec.Raw  # read as a whole
@@ -89,11 +89,11 @@ _DECODER = msgspec.json.Decoder(_Envelope)
 
 
 def read_lean(body: bytes | bytearray) -> Review | None:
-    """Return the review of a created or updated AIMService as far as rules read it; None: read the body whole."""
+    """Return the review of a created or updated AIMService as far as rules read it; None: use the other reader."""
     try:
         envelope = _DECODER.decode(body)
         if not body.isascii():
-            body.decode()  # the parser steps over strings without looking at their encoding
+            body.decode()  # the parser skips strings without checking their encoding
         return _review(envelope)
     except (msgspec.MsgspecError, ValueError, RecursionError):  # ValueError: a bad encoding, a bad spec
         return None
@@ -132,9 +132,9 @@ _SERVICE_WORDS = f"{AIM_GROUP}/{AIM_SERVICE.kind}"
 
 
 def _read_specs(new: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """Put parsed specs in the place of raw ones; equal bytes are parsed once, and then compare at once.
+    """Replace raw specs by parsed ones; equal bytes are parsed once, and then compare as identical.
 
-    Raises: ValueError for what is no JSON after all.
+    Raises: ValueError for a spec that is not valid JSON.
     """
     raw_new, raw_old = new.get("spec"), old.get("spec") if old is not None else None
     if raw_new is not None:

@@ -1,8 +1,8 @@
 """Requests that arrive together are answered together.
 
-A write wakes whoever waits for it, and waking an idle core costs as much as a fifth of a review; and code that is run
-for one request after the other is still in the core's caches for the second. So where many requests arrive in one turn
-of the event loop, all are read, then judged, then answered. One that is alone in its turn is never held back.
+A write wakes the caller, and waking an idle core costs as much as a fifth of a review. Also, code that runs for one
+request after another is still in the core's caches for the second. So when several requests arrive in one turn of the
+event loop, all are judged first, and then all answers are written. A request that is alone in its turn never waits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 
 MOST_TOGETHER = 32
-"""Requests that wait for each other at most: the first of them by the time of so many reviews, 2 to 4 ms."""
+"""The most requests that wait for each other: the first of them for the time of this many reviews, 2 to 4 ms."""
 
 
 class Asked(Protocol):
@@ -20,22 +20,22 @@ class Asked(Protocol):
     transport: asyncio.Transport
 
     def answer(self) -> bytes | None:
-        """Return the whole answer; None: nothing to write now. Asked once for each request."""
+        """Return the whole answer; None: nothing to write now. Called once for each request."""
         ...
 
 
 class Outbox:
-    """What one server was asked in this turn of its loop and has not answered yet."""
+    """The requests of one server that arrived in this turn of its loop and are not answered yet."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self._turn = -1.0
         self._waiting: list[Asked] = []
 
     def ask(self, loop: asyncio.AbstractEventLoop, asked: Asked) -> None:
-        """Answer at once what is first in its turn, else with what follows.
+        """Answer the first request of a turn at once, and the others together.
 
-        A turn is as long as the loop's clock stands still (uvloop's does for all that arrived at once).
+        A turn lasts while the loop's clock shows the same time (that of uvloop does for all that arrived at once).
         """
         now = loop.time()
         if now != self._turn and not self._waiting:
@@ -49,7 +49,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Answer all that waits, in its order; a connection that has ended gets nothing."""
+        """Answer all waiting requests in order; a connection that has ended gets nothing."""
         waiting, self._waiting = self._waiting, []
         answers = [asked.answer() for asked in waiting]
         for asked, answer in zip(waiting, answers, strict=True):

@@ -364,7 +364,7 @@ async def test_a_taken_port_is_told_and_ends_it(world: World, caplog: pytest.Log
 async def test_no_credentials_are_told_and_end_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     settings, _ = load_settings({"kubeconfig": str(tmp_path / "none")}, environ={})
     assert await app.serve.serve(settings, Stop()) == 2
-    assert "no access to a cluster" in caplog.text
+    assert "no credentials for a cluster" in caplog.text
 
 
 async def spawn(world: World, server: str, *more: str) -> asyncio.subprocess.Process:

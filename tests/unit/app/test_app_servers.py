@@ -131,6 +131,22 @@ async def test_an_endless_head_is_cut_off() -> None:
         writer.close()
 
 
+async def test_a_long_body_behind_another_request_is_not_taken_for_a_head() -> None:
+    app = App()
+    app.hold.clear()
+    async with running(app, Bounds()) as server:
+        reader, writer = await open_to(server)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na")
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n" + b"b" * 1000)
+        await begun(app, 1)
+        app.hold.set()
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\na"), 5)
+        writer.write(b"b" * 299_000)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert await asyncio.wait_for(reader.readexactly(300_000), 5) == b"b" * 300_000
+        writer.close()
+
+
 async def test_drops_of_a_body_do_not_buy_time() -> None:
     async with running(App(), Bounds(request_seconds=0.4)) as server:
         reader, writer = await open_to(server)

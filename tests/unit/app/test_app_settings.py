@@ -56,7 +56,7 @@ def test_it_is_the_library_that_merges(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_the_documented_spelling_of_a_variable_counts() -> None:
     settings, warnings = load_settings(environ={"aima_workers": "3", "AIMA_workers": "4"})
     assert settings.workers == 16
-    assert warnings == ['the variable "AIMA_workers" is no setting and is ignored']
+    assert warnings == ['unknown variable "AIMA_workers" is ignored']
 
 
 def test_an_empty_variable_is_a_value() -> None:
@@ -89,17 +89,17 @@ cli = typer.Typer()
 add_serve(cli)
 
 BAD = {
-    "no controller": ({"controllers": "services"}, 'no controller is called "services": there are service, artifact, '),
+    "no controller": ({"controllers": "services"}, 'no controller has the name "services"; available: service, artifact, '),
     "no number": ({"workers": "many"}, '--workers (from flag --workers): "many": input should be a valid integer'),
     "too small": ({"workers": "0"}, '--workers (from flag --workers): "0": input should be greater than or equal to 1'),
-    "no duration": ({"drain": "soon"}, '"soon": is no duration (write 30s, 15m, 1h30m, or a number of seconds)'),
+    "no duration": ({"drain": "soon"}, '"soon": is not a valid duration (write 30s, 15m, 1h30m, or a number of seconds)'),
     "below its least": ({"refresh_interval": "4s"}, '"4s": input should be greater than or equal to 5 seconds'),
     "no choice": ({"deployment_mode": "Knative"}, "input should be 'Standard' or 'RawDeployment'"),
-    "no namespace": ({"namespaces": "Team_A"}, '"Team_A" is no namespace name'),
-    "nothing runs": ({"admission": False, "reconciler": False}, "both off: nothing would run"),
+    "no namespace": ({"namespaces": "Team_A"}, '"Team_A" is not a valid namespace name'),
+    "nothing runs": ({"admission": False, "reconciler": False}, "both off, so nothing would run"),
     "a lease that cannot be kept": ({"lease_duration": "5s"}, "lease_duration must be longer than"),
-    "a roll that cannot happen": ({"max_unavailable": "0"}, "no roll could ever happen"),
-    "fractions": ({"refresh_interval": "5.5s"}, "whole seconds"),
+    "a roll that cannot happen": ({"max_unavailable": "0"}, "no rollout could proceed"),
+    "fractions": ({"refresh_interval": "5.5s"}, "whole number of seconds"),
 }
 
 
@@ -120,7 +120,7 @@ def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
         assert words in text
 
 
-@pytest.mark.parametrize(("content", "words"), [("a: [", "is no YAML"), ("- a", "keys and values"), (None, "No such")])
+@pytest.mark.parametrize(("content", "words"), [("a: [", "is not valid YAML"), ("- a", "keys and values"), (None, "No such")])
 def test_a_bad_file_is_named(tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "s.yaml"
     if content is not None:
@@ -136,7 +136,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_no_setting_earns_a_warning() -> None:
     assert load_settings(environ={"AIMA_WORKRES": "3"})[1] == [
-        'the variable "AIMA_WORKRES" is no setting and is ignored'
+        'unknown variable "AIMA_WORKRES" is ignored'
     ]
 
 
@@ -148,7 +148,7 @@ def test_durations_read_back_as_they_are_shown(milliseconds: int) -> None:
 
 @pytest.mark.parametrize("value", ["86400000000000", "9" * 400, "1000000000d", 1e300, float("inf"), float("nan")])
 def test_a_duration_beyond_all_clocks_is_a_clear_no(value: object) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a valid duration"):
         parse_duration(value)
 
 
@@ -157,7 +157,7 @@ def test_any_text_is_a_duration_or_a_clear_no(text: str) -> None:
     try:
         value = parse_duration(text)
     except ValueError as error:
-        value = timedelta(0) if "is no duration" in str(error) else None
+        value = timedelta(0) if "is not a valid duration" in str(error) else None
     assert isinstance(value, timedelta)
 
 
@@ -191,4 +191,4 @@ def test_the_command_line_knows_every_setting() -> None:
 
 def test_settings_can_be_checked_without_serving() -> None:
     result = CliRunner().invoke(cli, ["--check", "--no-reconciler", "--refresh-interval", "1m"])
-    assert (result.exit_code, result.output) == (0, "the settings are fine\n")
+    assert (result.exit_code, result.output) == (0, "the settings are valid\n")

@@ -91,8 +91,8 @@ async def test_the_newest_are_kept_and_only_ours_are_asked_for() -> None:
 
 
 TROUBLE = {
-    "not allowed": (Forbidden(403, "Forbidden", "no"), "may not list and watch events"),
-    "not reachable": (Unreachable(0, "Refused", "no"), "does not let them be read just now (Unreachable)"),
+    "not allowed": (Forbidden(403, "Forbidden", "no"), "has no permission to list and watch events"),
+    "not reachable": (Unreachable(0, "Refused", "no"), "the API server cannot be reached (Unreachable)"),
 }
 
 

@@ -96,7 +96,7 @@ async def test_filter_and_pages_without_a_script() -> None:
         found = (await http.get(f"{url}?q=gemma-07&state=Running")).text
         assert found.count('class="service"') == 10
         assert 'value="gemma-07"' in found
-        assert "No service fits this filter" in (await http.get(f"{url}?q=other")).text
+        assert "No service matches this filter" in (await http.get(f"{url}?q=other")).text
 
 
 async def test_an_own_fault_is_told_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:

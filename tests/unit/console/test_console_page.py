@@ -137,12 +137,12 @@ async def test_few_services_are_open_and_many_closed() -> None:
 
 STATES = {
     "empty": (Scene, "No AIMService exists yet."),
-    "not synced": (lambda: Scene(synced=False), "The cluster is still being read"),
-    "no webhooks": (lambda: Scene(admission=False), "serves no admission webhook: it cannot know refusals"),
-    "no reconciler": (lambda: Scene(reconciler=False), "This process only judges objects"),
+    "not synced": (lambda: Scene(synced=False), "The caches are still being filled"),
+    "no webhooks": (lambda: Scene(admission=False), "serves no admission webhook, so it has no refusals to show"),
+    "no reconciler": (lambda: Scene(reconciler=False), "This process runs only admission"),
     "some namespaces": (
         lambda: Scene(namespaces=("team-a", "team-b")),
-        "Only these namespaces are looked at: team-a, team-b.",
+        "Only these namespaces are watched: team-a, team-b.",
     ),
 }
 

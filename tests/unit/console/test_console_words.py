@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.words import LONGEST_TEXT, ago, harmless, parse_time, size, stamp
+from api.words import ago, parse_time, size, stamp
+from console.words import LONGEST_TEXT, harmless
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
