@@ -17,8 +17,8 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.manifests import render_sync_job
-from reconcile.service.observed import Observed
 from reconcile.service.staging import found_undeclared
 from rules.references import ArtifactState, Unreadable
 
@@ -57,7 +57,7 @@ class Disk:
         return bool(self.claim_uid) and self.recorded.claim_uid == self.claim_uid
 
 
-def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
+def decide_disk(seen: ServiceFacts, draft: Draft, *, allowed: bool) -> Disk:
     """Return the state of the disk and of this service's directory; makes and deletes sync Jobs.
 
     A service that may not be served gets no directory (`allowed`); one that has it keeps following its declared set,
@@ -85,7 +85,7 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     return _Sync(seen, draft, claim, claim_uid, recorded).run()
 
 
-def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
+def _mounts_recorded_disk(seen: ServiceFacts, recorded: Recorded) -> bool:
     """Whether the disk of the last sync is still there, and is the one that the servers mount."""
     kept = seen.kept_claim
     if kept is None or view.terminating(kept):
@@ -93,7 +93,7 @@ def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
     return (view.name_of(kept), view.uid_of(kept)) == (recorded.claim, recorded.claim_uid)
 
 
-def _left_something(seen: Observed) -> bool:
+def _left_something(seen: ServiceFacts) -> bool:
     """Whether Jobs or entries tell of a directory that no record speaks of: the status was lost before a server was."""
     if seen.sync_jobs:
         return True
@@ -113,7 +113,7 @@ class _Sync:
     made that moves them away, so that no crash in between leaves a moved directory behind that the status calls staged.
     """
 
-    seen: Observed
+    seen: ServiceFacts
     draft: Draft
     claim: str
     claim_uid: str
@@ -242,7 +242,7 @@ def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], reject
     return sorted(paths)
 
 
-def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:
+def job_pull_secrets(seen: ServiceFacts) -> tuple[Any, ...]:
     """Pull secrets of the service's Jobs: its own, else its RuntimeConfig's."""
     own = view.items(seen.service, "spec", "imagePullSecrets")
     return tuple(own or view.items(seen.facts.config.spec, "imagePullSecrets"))
