@@ -153,31 +153,48 @@ def _was_a_predecessors(seen: ServiceFacts) -> bool:
 
 def _live_condition(seen: ServiceFacts, plan: Plan | None, applied: Applied) -> Condition:
     serving = seen.serving_replicas
-    if _none_wanted(seen) and serving == 0:
+    if serving == 0 and (asleep := _asleep(seen)) is not None:
+        return asleep
+    ready = condition(seen.live, "Ready").get("status") == "True"
+    note, trouble = _rolling(seen, applied), _pod_trouble(seen)
+    if ready and serving > 0:
+        crash = f"{trouble[0]}: {trouble[1]}" if trouble else ""
+        message = _joined(note, crash, _made_by(seen), _held(applied))
+        return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, message)
+    if (stuck := _stuck(seen, plan, trouble)) is not None:
+        return stuck
+    return _none_ready(seen, applied, note) if ready else _unready(seen, serving, note)
+
+
+def _asleep(seen: ServiceFacts) -> Condition | None:
+    """Return why no replica is wanted now, None when some are."""
+    if _none_wanted(seen):
         message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
         return Condition(SERVED, "True", Reason.SCALED_TO_ZERO, message)
-    if serving == 0 and condition(seen.live, "Stopped").get("status") == "True":
+    if condition(seen.live, "Stopped").get("status") == "True":
         message = (
             f'KServe runs no pods while InferenceService "{name_of(seen.live)}" has annotation {ANNOTATION_STOP}: '
             "remove it to serve"
         )
         return Condition(SERVED, "False", Reason.STOPPED, message)
-    verdict = condition(seen.live, "Ready")
-    note = _rolling(seen, applied)
-    crash = _pod_trouble(seen)
-    if verdict.get("status") == "True" and serving > 0:
-        trouble = f"{crash[0]}: {crash[1]}" if crash else ""
-        words = _joined(note, trouble, _made_by(seen), _held(applied))
-        return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, words)
-    if serving == 0 and (crash is None or crash[0] == Reason.UNSCHEDULABLE) and (pool := _empty_pool(seen, plan)):
+    return None
+
+
+def _stuck(seen: ServiceFacts, plan: Plan | None, trouble: tuple[Reason | Foreign, str] | None) -> Condition | None:
+    """Return why pods cannot start; that one waits for a node counts only while no replica serves."""
+    unscheduled = trouble is not None and trouble[0] == Reason.UNSCHEDULABLE
+    if seen.serving_replicas == 0 and (trouble is None or unscheduled) and (pool := _empty_pool(seen, plan)):
         return Condition(SERVED, "False", Reason.NO_MATCHING_NODE, pool)
-    if crash is not None and (serving == 0 or crash[0] != Reason.UNSCHEDULABLE):
-        return Condition(SERVED, "False", *crash)
-    if verdict.get("status") == "True":
-        reason = Reason.ROLLING_OUT if applied.causes or runs_an_old_version(seen) else Reason.STARTING
-        words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
-        return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
-    return _unready(seen, serving, note)
+    if trouble is not None and (seen.serving_replicas == 0 or not unscheduled):
+        return Condition(SERVED, "False", *trouble)
+    return None
+
+
+def _none_ready(seen: ServiceFacts, applied: Applied, note: str) -> Condition:
+    """KServe calls it Ready, and no replica is ready now."""
+    reason = Reason.ROLLING_OUT if applied.causes or runs_an_old_version(seen) else Reason.STARTING
+    none = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
+    return Condition(SERVED, "False", reason, _joined(note, none))
 
 
 def _made_by(seen: ServiceFacts) -> str:

@@ -125,25 +125,36 @@ class _Sync:
         own = sorted((job for job in self.seen.sync_jobs if job.key == key), key=lambda job: -job.attempt)
         foreign = [job for job in self.seen.sync_jobs if job.key != key]
         newest = next((job for job in own if not job.terminating), None)
-        for job in (*foreign, *own):
-            if job is not newest and not job.terminating:
-                self._drop(job)
+        alone = own == [newest] and not foreign
+        self._drop_others(newest)
         if newest is not None and newest.phase == "succeeded" and not _superseded(newest):
             self._drop(newest)
-            done = Recorded(key, self.claim, self.claim_uid)
-            alone = own == [newest] and not foreign
-            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=alone)
-        recorded = self.recorded
+            return self._done(key, at_rest=alone)
         leaving = self._leaving_unmarked()
-        if recorded.key == key and (foreign or leaving or self._coming_back() or self._found_undeclared()):
-            recorded = Recorded("", recorded.claim, recorded.claim_uid)
+        recorded = self._counting(key, doubted=bool(foreign) or leaving)
         if newest is None and recorded.key == key:
-            done = Recorded(key, self.claim, self.claim_uid)  # the key is of this very disk, whatever stands beside it
-            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=not own)
+            return self._done(key, at_rest=not own)
         waits = bool(foreign or own) or leaving
         problem = self._next(key, paths, newest, waits=waits)
-        on_its_way = not waits if newest is None else not newest.finished and own == [newest] and not foreign
+        on_its_way = not waits if newest is None else not newest.finished and alone
         return Disk(True, self.claim, self.claim_uid, recorded, problem=problem, at_rest=on_its_way)
+
+    def _done(self, key: str, *, at_rest: bool) -> Disk:
+        """Return the disk with the declared set on it; the key is of this very disk, whatever is recorded beside it."""
+        done = Recorded(key, self.claim, self.claim_uid)
+        return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=at_rest)
+
+    def _counting(self, key: str, *, doubted: bool) -> Recorded:
+        """Return the record, without its key where another sync may have moved something since."""
+        recorded = self.recorded
+        if recorded.key == key and (doubted or self._coming_back() or self._found_undeclared()):
+            return Recorded("", recorded.claim, recorded.claim_uid)
+        return recorded
+
+    def _drop_others(self, newest: JobState | None) -> None:
+        for job in self.seen.sync_jobs:
+            if job is not newest and not job.terminating:
+                self._drop(job)
 
     def _paths(self) -> list[str]:
         facts = self.seen.facts
