@@ -88,7 +88,12 @@ async def serve(settings: Settings, stop: Stop | None = None) -> int:
     with stop.on_signals():
         try:
             kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
-            client = await Client.connect(kubeconfig, settings.context, within=settings.api_timeout.total_seconds())
+            client = await Client.connect(
+                kubeconfig,
+                settings.context,
+                within=settings.api_timeout.total_seconds(),
+                field_validation=settings.field_validation,
+            )
         except NoCredentials as error:
             log.error("no credentials for a cluster", extra={"error": str(error)})
             return EXIT_USAGE

@@ -173,6 +173,11 @@ class Settings(BaseSettings):
     api_timeout: Duration = _setting(
         timedelta(seconds=15), "Timeout of one request to the Kubernetes API.", group="Cluster", **_at_least(seconds=1)
     )
+    field_validation: Literal["Ignore", "Warn", "Strict"] = _setting(
+        "Ignore",
+        "What the API server does about unknown fields in this program's writes. Ignore is cheapest; tests use Strict.",
+        group="Cluster",
+    )
 
     # Leader election
     leader_election: bool = _setting(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from api.view import JsonObject
-from devcluster.by_path import path_for
-from devcluster.control_plane import OPERATORS
+from devcluster.paths import path_for
 
+# The group of the cluster's own programs: it may do everything, through RBAC and unlike system:masters.
+OPERATORS = "aim-dev:operators"
 FIELD_MANAGER = "aim-dev"
 S3_SECRET = "aim-dev-s3"  # noqa: S105  a name
 HUB_SECRET = "aim-dev-hub"  # noqa: S105  a name

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from devcluster.by_path import Kube
+from devcluster.content import OPERATORS
 from devcluster.folder import Layout
 from devcluster.pki import Authority, ensure_signing_key, first_address, render_kubeconfig, write_private
 from devcluster.processes import Command
@@ -20,9 +21,6 @@ from devcluster.ranges import AddressRange
 from kube.errors import ApiError, NotFound
 
 NODE_NAME = "aim-dev-0"
-OPERATORS = (
-    "aim-dev:operators"  # the group of our own programs: may do everything, but through RBAC, unlike system:masters
-)
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kubelet", "hub", "hub-cdn", "s3", "kserve")
 CONTROL_PLANE_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 LOOPBACK = "127.0.0.1"

@@ -34,7 +34,7 @@ MAX_LIST_RESTARTS = 3  # times that a list is begun again because its continue t
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list. `resource_version` is that of the whole list; `more` tells whether pages follow."""
 
     items: list[JsonObject]
@@ -168,7 +168,7 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         limit: int = DEFAULT_PAGE_LIMIT,
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncIterator[ListPage]:
         """Yield the pages of a list; each item carries apiVersion and kind.
 
         The first page is small and the next ones are sized by what a page weighs (`PAGE_BYTES`), so that parsing one
@@ -191,7 +191,7 @@ class Client:
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", name)
             token = metadata.get("continue") or ""
-            yield Page(items, str(metadata.get("resourceVersion") or ""), bool(token))
+            yield ListPage(items, str(metadata.get("resourceVersion") or ""), bool(token))
             if not token:
                 return
             query["continue"] = token

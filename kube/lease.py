@@ -39,7 +39,7 @@ def boot_time() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLease:
     """A lease as this process last saw it. `changed_at` is our own clock when its content last differed."""
 
     holder: str
@@ -49,14 +49,14 @@ class Seen:
     obj: JsonObject
 
 
-def see(obj: JsonObject, before: Seen | None, now: float, default_duration: float) -> Seen:
+def see(obj: JsonObject, before: SeenLease | None, now: float, default_duration: float) -> SeenLease:
     """Return what a Lease object tells, given what was seen before."""
     spec = obj.get("spec") or {}
     holder = str(spec.get("holderIdentity") or "")
     content = (holder, str(spec.get("renewTime") or ""), str(obj["metadata"].get("resourceVersion") or ""))
     unchanged = before is not None and before.content == content
     duration = spec.get("leaseDurationSeconds")
-    return Seen(
+    return SeenLease(
         holder=holder,
         duration=float(duration) if isinstance(duration, int) and duration > 0 else default_duration,
         content=content,
@@ -65,7 +65,7 @@ def see(obj: JsonObject, before: Seen | None, now: float, default_duration: floa
     )
 
 
-def may_take(seen: Seen | None, identity: str, now: float) -> bool:
+def may_take(seen: SeenLease | None, identity: str, now: float) -> bool:
     """Tell whether a candidate may write its name into the lease: it is free, its own, or its holder fell silent."""
     if seen is None or not seen.holder or seen.holder == identity:
         return True
@@ -99,7 +99,7 @@ class Lease:
         self._renew_period = renew_period.total_seconds()
         self._margin = write_margin.total_seconds()
         self._clock = clock
-        self._seen: Seen | None = None
+        self._seen: SeenLease | None = None
         self._exists = False  # a lease that was deleted is still honoured for as long as it would have lasted
         self._writes_until = float("-inf")
         self._held = asyncio.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -104,11 +104,11 @@ def keys(objects: Iterable[Json]) -> list[Key]:
 def owner_key(kind: Kind) -> Callable[[Json], Keys]:
     """Return a mapping from an object to the key of its owner of that kind."""
 
-    def mapping(obj: Json) -> Keys:
+    def owner_of(obj: Json) -> Keys:
         name = owner_name(obj, kind)
         return [(view.namespace_of(obj), name)] if name else []
 
-    return mapping
+    return owner_of
 
 
 def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
@@ -139,50 +139,60 @@ SIBLINGS = timedelta(seconds=1)
 
 
 def watch_jobs(informers: Mapping[Kind, Informer], kind: Kind) -> tuple[Watch, ...]:
-    """Return watches over the Jobs of owners of a kind, and over their pods.
+    """Return watches over the Jobs of owners of a kind, and over their pods; see `_OfJobs`."""
+    of_jobs = _OfJobs(informers[JOB], informers[POD], owner_key(kind))
+    return Watch(of_jobs.jobs, of_jobs.by_job), Watch(of_jobs.pods, of_jobs.by_pod, of_jobs.gather)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfJobs:
+    """Maps changes of Jobs and of their pods to the owners of the Jobs.
 
     A Job and its pod change ten times from creation to removal: counters, finalizers, the scheduler's words. A change
     wakes the owner when `read_job` reads something else than before, which is all that a pass reads of them. When one
     of several Jobs of an owner has ended, the others get a moment to end too: one pass records them together.
     """
-    jobs, pods, owner = informers[JOB], informers[POD], owner_key(kind)
 
-    def by_job(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
+    jobs: Informer
+    pods: Informer
+    owner: Callable[[Json], Keys]
+
+    def by_job(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> Keys:
         if old is None or new is None or _said(old) != _said(new):
-            return keys_of_both(owner)(old, new)
+            return keys_of_both(self.owner)(old, new)
         if view.items(old, "status", "conditions") == view.items(new, "status", "conditions"):
             return ()
-        now = pods.by_index("owner", word(new, view.uid_of(new)))
-        return () if read_job(old, now) == read_job(new, now) else owner(new)
+        now = self._pods_of(new)
+        return () if read_job(old, now) == read_job(new, now) else self.owner(new)
 
-    def by_pod(old: Json | None, new: Json | None) -> Keys:
+    def by_pod(self, old: Json | None, new: Json | None) -> Keys:
         pod = new if new is not None else old
-        job = job_of(pod)
-        concerned = owner(job) if job is not None else ()
+        job = self._job_of(pod)
+        concerned = self.owner(job) if job is not None else ()
         if job is None or not concerned or view.mapping(old, "status") == view.mapping(new, "status"):
             return ()
-        now = pods.by_index("owner", word(job, view.uid_of(job)))
-        before = [other for other in now if view.name_of(other) != view.name_of(pod)] + (
-            [old] if old is not None else []
-        )
+        now = self._pods_of(job)
+        others = [other for other in now if view.name_of(other) != view.name_of(pod)]
+        before = others if old is None else [*others, old]
         return () if read_job(job, now) == read_job(job, before) else concerned
 
-    def gather(old: Json | None, new: Json | None) -> timedelta:
-        job = job_of(new)
-        if job is None or not finished(job):
+    def gather(self, old: Json | None, new: Json | None) -> timedelta:
+        job = self._job_of(new)
+        if job is None or not self._finished(job):
             return GATHER
         uids = (view.text(reference, "uid") for reference in view.items(job, "metadata", "ownerReferences"))
-        siblings = (other for uid in uids for other in jobs.by_index("owner", word(job, uid)))
-        return GATHER if all(map(finished, siblings)) else SIBLINGS
+        siblings = (other for uid in uids for other in self.jobs.by_index("owner", word(job, uid)))
+        return GATHER if all(map(self._finished, siblings)) else SIBLINGS
 
-    def finished(job: Json) -> bool:
-        return read_job(job, pods.by_index("owner", word(job, view.uid_of(job)))).finished
+    def _pods_of(self, job: Json) -> Sequence[Json]:
+        return self.pods.by_index("owner", word(job, view.uid_of(job)))
 
-    def job_of(pod: Json | None) -> Json | None:
+    def _finished(self, job: Json) -> bool:
+        return read_job(job, self._pods_of(job)).finished
+
+    def _job_of(self, pod: Json | None) -> Json | None:
         name = owner_name(pod, JOB) if pod is not None else None
-        return jobs.get(view.namespace_of(pod), name) if name else None
-
-    return Watch(jobs, by_job), Watch(pods, by_pod, gather)
+        return self.jobs.get(view.namespace_of(pod), name) if name else None
 
 
 _OF_A_JOB = ("uid", "labels", "annotations", "ownerReferences", "deletionTimestamp")

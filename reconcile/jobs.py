@@ -143,7 +143,7 @@ def _unspoken(condition: Any, ended: Json) -> JobResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class JobCredentials:
     """How a Job reaches its source: plain env (by reference), and for a typed s3 block files and options."""
 
     env: tuple[dict[str, Any], ...] = ()
@@ -152,7 +152,7 @@ class Credentials:
     s3: S3Options = field(default_factory=S3Options)
 
 
-def job_credentials(config: Json, *env_lists: Any) -> Credentials:
+def job_credentials(config: Json, *env_lists: Any) -> JobCredentials:
     """Return what a Job of this merged RuntimeConfig gets; later env lists win by name.
 
     Only allowed names pass, whoever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
@@ -161,10 +161,10 @@ def job_credentials(config: Json, *env_lists: Any) -> Credentials:
     allowed = allowed_with_typed_s3 if s3 else allowed_in_job
     env = merge_env(view.items(config, "env"), *env_lists)
     kept = tuple(env[name] for name in sorted(env) if allowed(name))
-    return Credentials(env=kept) if not s3 else _typed_s3(s3, kept)
+    return JobCredentials(env=kept) if not s3 else _typed_s3(s3, kept)
 
 
-def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> Credentials:
+def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> JobCredentials:
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     options: dict[str, Any] = {
@@ -191,7 +191,7 @@ def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> Credentials:
         volumes.append(_bundle_volume(bundle))
         mounts.append({"name": "s3-ca", "mountPath": f"{CREDENTIALS_MOUNT}/s3-ca", "readOnly": True})
         options["s3_ca_file"] = f"{CREDENTIALS_MOUNT}/s3-ca/ca.crt"
-    return Credentials(env=env, volumes=tuple(volumes), mounts=tuple(mounts), s3=S3Options(**options))
+    return JobCredentials(env=env, volumes=tuple(volumes), mounts=tuple(mounts), s3=S3Options(**options))
 
 
 def _secret_volume(volume: str, secret: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class JobPlan:
     attempt: int = 1
     labels: Mapping[str, str | None] = field(default_factory=dict)
     claims: tuple[ClaimMount, ...] = ()
-    credentials: Credentials = field(default_factory=Credentials)
+    credentials: JobCredentials = field(default_factory=JobCredentials)
     image: str | None = None
     pull_secrets: Sequence[Any] = ()
     progress: bool = False

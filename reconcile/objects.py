@@ -199,3 +199,12 @@ def parse_timestamp(value: object) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def artifact_names(cache: Json) -> tuple[str, ...]:
+    """Names of the artifacts that a cache holds, sorted: the index from artifacts to caches."""
+    return tuple(
+        sorted(
+            name for entry in view.mapping(cache, "status", "artifacts").values() if (name := view.text(entry, "name"))
+        )
+    )

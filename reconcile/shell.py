@@ -105,22 +105,28 @@ class Shell:
         Raises: ApplyRefusedError after the status was stored; Transient errors of `kube.errors`.
         """
         writer = (kind, (view.namespace_of(obj), view.name_of(obj)))
-        made, refused = await self._make(decision, writer if again or decision.at_rest else None)
-        if again is not None and (refused is not None or (made and not decision.at_rest)):
-            decision = _after(decision, again(refused))
-            if refused is None:
-                _, refused = await self._make(decision, writer if decision.at_rest else None)
-        status = decision.status
-        if refused is not None and (condition := _TOLD_IN.get((kind, refused.kind))):
-            status = told_in(status, condition, refused.words)
-        await self._store_status(kind, obj, status, writer if decision.at_rest and refused is None else None)
+        decision, refused = await self._make_and_decide_again(decision, again, writer)
+        quiet = writer if decision.at_rest and refused is None else None
+        await self._store_status(kind, obj, _with_refusal(kind, decision.status, refused), quiet)
         for deletion in decision.delete:
-            await self._delete(deletion, writer if decision.at_rest and refused is None else None)
+            await self._delete(deletion, quiet)
         for event in decision.events:
             self.tell(obj, event)
         if refused is not None:
             raise refused
         return decision.recheck_after
+
+    async def _make_and_decide_again(
+        self, decision: Decision, again: Again | None, writer: Pass
+    ) -> tuple[Decision, ApplyRefusedError | None]:
+        """Make the objects of a decision; return the decision whose status is stored, and the first refusal."""
+        made, refused = await self._make(decision, writer if again or decision.at_rest else None)
+        if again is None or (refused is None and (decision.at_rest or not made)):
+            return decision, refused
+        decision = _after(decision, again(refused))
+        if refused is None:
+            _, refused = await self._make(decision, writer if decision.at_rest else None)
+        return decision, refused
 
     async def _delete(self, deletion: Delete, writer: Pass | None = None) -> None:
         """Delete an object once: until the watch shows that it is going, other passes want it gone too."""
@@ -261,6 +267,14 @@ _TOLD_IN = {
     (AIM_PROFILE_CACHE, AIM_ARTIFACT): "ArtifactsReady",
     (AIM_TEMPLATE_CACHE, AIM_ARTIFACT): "ArtifactsReady",
 }
+
+
+def _with_refusal(kind: Kind, status: Mapping[str, Any], refused: ApplyRefusedError | None) -> Mapping[str, Any]:
+    """Return the status to store: the refusal of an object is reported in the condition that is about it."""
+    condition = _TOLD_IN.get((kind, refused.kind)) if refused is not None else None
+    return told_in(status, condition, refused.words) if refused is not None and condition else status
+
+
 _ABSENT = "1"  # no object has it: the API server refuses it where the object exists, and heeds it nowhere else
 
 

@@ -34,8 +34,8 @@ from api.view import Json
 from kube.cache import IndexFunction, Trim
 from kube.client import Client
 from kube.informer import Informer
-from reconcile.caches.decide import artifact_names
-from reconcile.service.live import adapter_part
+from reconcile.objects import artifact_names
+from reconcile.pods import adapter_part
 from rules.world import INDEX_WORDS, INDEXED_KINDS, Index, by_age, own_before_shared
 
 OURS = f"{LABEL_MANAGED_BY}={FIELD_OWNER}"

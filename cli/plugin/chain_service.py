@@ -24,6 +24,7 @@ from cli.plugin.chain import (
 from cli.plugin.output import size
 from cli.plugin.snapshot import Snapshot
 from reconcile.objects import parse_timestamp
+from reconcile.pods import trouble_of
 from rules.references import Missing, Resolved, Unknown
 from rules.validate import judge_stored
 
@@ -417,39 +418,24 @@ def _no_pods(seen: Snapshot) -> Link | None:
     return broken("server", Reason.NO_PODS, f"no pod of the server can be made: {failure.get('message')}", look=look)
 
 
-_PULL = {"ErrImagePull": Reason.IMAGE_PULL_BACK_OFF}  # two words of the kubelet for one thing
-
-
 def _stuck_pod(seen: Snapshot) -> Link | None:
-    for pod in sorted(seen.predictor_pods, key=view.name_of):
-        look = f"kubectl describe pod -n {seen.namespace} {view.name_of(pod)}"
-        for entry in view.items(pod, "status", "conditions"):
-            if view.dig(entry, "type") == "PodScheduled" and view.dig(entry, "status") == "False":
-                return broken(
-                    "server",
-                    Reason.UNSCHEDULABLE,
-                    f"pod {view.name_of(pod)} is not scheduled: "
-                    f"{view.text(entry, 'message') or view.text(entry, 'reason')}",
-                    "make room for it, or ask for less",
-                    look,
-                )
-        for status in view.items(pod, "status", "containerStatuses"):
-            reason = view.text(status, "state", "waiting", "reason") or ""
-            if reason and reason not in ("ContainerCreating", "PodInitializing", Reason.CRASH_LOOP_BACK_OFF):
-                message = view.text(status, "state", "waiting", "message") or ""
-                says = f"pod {view.name_of(pod)} cannot start: {reason}: {message}".rstrip(": ")
-                word = _PULL.get(reason, reason)
-                fix = fix_of_blocked(f"{reason} {message}")
-                return broken("server", word if in_conditions(word) else Reason.POD_PENDING, says, fix, look)
-            if reason == Reason.CRASH_LOOP_BACK_OFF:
-                code = view.dig(status, "lastState", "terminated", "exitCode")
-                says = f"pod {view.name_of(pod)} ends again and again" + (
-                    f", last exit code {code}" if code is not None else ""
-                )
-                return broken(
-                    "server", reason, says, look=f"kubectl logs -n {seen.namespace} {view.name_of(pod)} --previous"
-                )
-    return None
+    found = trouble_of(seen.predictor_pods)
+    if found is None:
+        return None
+    look = f"kubectl describe pod -n {seen.namespace} {found.pod}"
+    match found.kind:
+        case "unscheduled":
+            says = f"pod {found.pod} is not scheduled: {found.message or found.waiting}"
+            return broken("server", found.reason, says, "make room for it, or ask for less", look)
+        case "crash":
+            known = f", last exit code {found.exit_code}" if found.exit_code is not None else ""
+            says = f"pod {found.pod} ends again and again{known}"
+            look = f"kubectl logs -n {seen.namespace} {found.pod} --previous"
+            return broken("server", found.reason, says, look=look)
+        case "pull" | "waiting":
+            says = f"pod {found.pod} cannot start: {found.waiting}: {found.message}".rstrip(": ")
+            reason = found.reason if in_conditions(found.reason) else Reason.POD_PENDING
+            return broken("server", reason, says, fix_of_blocked(f"{found.waiting} {found.message}"), look)
 
 
 OF_SPEC = (_service, _profile, _feature)

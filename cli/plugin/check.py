@@ -16,8 +16,9 @@ from api.view import Json
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Line, line
 from cli.plugin.snapshot import Snapshot
 from reconcile.objects import covers, parse_timestamp
-from reconcile.service.decide import Observed, decide
-from reconcile.service.live import server_started
+from reconcile.pods import server_started
+from reconcile.service.decide import decide
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.loading import ServerPod
 from reconcile.service.plan import make_plan
 from reconcile.settings import ReconcileSettings
@@ -150,14 +151,14 @@ class Report:
         return not any(one.errors for one in self.judged) and not any(one.broken for one in self.effects)
 
 
-def observe(seen: Snapshot, settings: ReconcileSettings) -> Observed:
+def observe(seen: Snapshot, settings: ReconcileSettings) -> ServiceFacts:
     """Return what the controller would look at. What servers list is not known here."""
     plan = make_plan(seen.facts.pipeline, seen.service)
     nodes = None
     if seen.nodes is not None and plan is not None and plan.accelerator_model and plan.gpus:
         terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
         nodes = sum(1 for node in seen.nodes if node_matches(view.mapping(node, "metadata", "labels"), terms))
-    return Observed(
+    return ServiceFacts(
         facts=seen.facts,
         now=seen.now,
         settings=settings,

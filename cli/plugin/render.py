@@ -42,18 +42,17 @@ from api.names import (
 )
 from api.reasons import Reason
 from api.view import Json
-from reconcile.artifact.decide import Observed as ArtifactObserved
 from reconcile.artifact.decide import decide as decide_artifact
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name
-from reconcile.caches.decide import Observed as CacheObserved
-from reconcile.caches.decide import artifact_names
+from reconcile.caches.decide import CacheFacts
 from reconcile.caches.decide import decide as decide_cache
 from reconcile.decision import Decision
 from reconcile.jobs import JobState, job_key
-from reconcile.objects import without_nulls
-from reconcile.service.decide import Observed as ServiceObserved
-from reconcile.service.decide import cache_origin
+from reconcile.objects import artifact_names, without_nulls
+from reconcile.service.cache import cache_origin
 from reconcile.service.decide import decide as decide_service
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.manifests import cache_kind
 from reconcile.settings import ReconcileSettings
 from rules.runtime_config import resolve_runtime_config
@@ -211,7 +210,7 @@ class Rehearsal:
         sources = self._sources(cache)
         uris = {uri for source in sources or () if (uri := view.text(source, "sourceUri"))}
         artifacts = {uri: world.find(Index.ARTIFACTS_BY_SOURCE, namespace, uri) for uri in sorted(uris)}
-        return decide_cache(CacheObserved(cache, kind, self.now, view.name_of(cache), sources, artifacts))
+        return decide_cache(CacheFacts(cache, kind, self.now, view.name_of(cache), sources, artifacts))
 
     def _sources(self, cache: Json) -> Any:
         if own := view.items(cache, "spec", "modelSources"):
@@ -234,7 +233,7 @@ class Rehearsal:
         world, namespace = self._world, view.namespace_of(artifact)
         config = resolve_runtime_config(world, namespace, view.runtime_config_name(artifact))
         errors = tuple(judge_stored(AIM_ARTIFACT, artifact, world).errors)
-        seen = ArtifactObserved(artifact, self.now, self.settings, config, errors=errors)
+        seen = ArtifactFacts(artifact, self.now, self.settings, config, errors=errors)
         if view.is_adapter(artifact):
             return decide_artifact(
                 replace(seen, parent=self._find(AIM_ARTIFACT, namespace, view.parent_artifact(artifact)))
@@ -264,7 +263,7 @@ class Rehearsal:
         base = facts.base.artifact if facts.base.known else {}
         claim = view.text(base, "status", "adapterPersistentVolumeClaim")
         return decide_service(
-            ServiceObserved(
+            ServiceFacts(
                 facts=facts,
                 now=self.now,
                 settings=self.settings,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
 from devcluster.kserve import decide
 from devcluster.kserve.words import (
     API_VERSION,
@@ -24,6 +24,7 @@ from devcluster.kserve.words import (
     Settings,
     predictor_name,
 )
+from devcluster.paths import path_for
 from kube.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,9 @@ import logging
 import time
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
 from devcluster.node.status import timestamp
+from devcluster.paths import path_for
 from kube.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)

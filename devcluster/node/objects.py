@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
+from devcluster.paths import path_for
 
 Reference = tuple[str, str]  # (kind, name); kind is "Secret" or "ConfigMap"
 _PLURAL = {"Secret": "secrets", "ConfigMap": "configmaps"}

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from api.view import JsonObject
-from devcluster.by_path import STRATEGIC_PATCH, Kube, path_for
+from devcluster.by_path import STRATEGIC_PATCH, Kube
 from devcluster.node.container import Container
 from devcluster.node.host import Host
 from devcluster.node.resolve import PodFacts, pod_title
 from devcluster.node.status import Record, Seen, build_status, difference, is_ready, timestamp
 from devcluster.node.volumes import PodVolumes, Ready, VolumeError
+from devcluster.paths import path_for
 from kube.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from api.view import JsonObject
-from devcluster.by_path import STRATEGIC_PATCH, Kube, path_for
+from devcluster.by_path import STRATEGIC_PATCH, Kube
 from devcluster.node.status import timestamp
+from devcluster.paths import path_for
 from kube.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
 from devcluster.node.objects import ObjectStore
 from devcluster.node.payload import Payload, TokenRequest, World, is_payload, payload, references, token_requests
 from devcluster.node.resolve import ConfigError, PodFacts
+from devcluster.paths import path_for
 from kube.errors import ApiError
 
 log = logging.getLogger(__name__)

@@ -31,13 +31,13 @@ from api.view import Json
 from kube.cache import Key
 from kube.client import Client
 from kube.engine import Watch, keys_of_both
-from reconcile.artifact.decide import Observed, decide
+from reconcile.artifact.decide import decide
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
 from reconcile.artifact.users import DiskUsers, disk_use
-from reconcile.caches.decide import artifact_names
 from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
 from reconcile.decision import Decision, EventNote
-from reconcile.objects import owned_by
+from reconcile.objects import artifact_names, owned_by
 from reconcile.world import CACHE_KINDS, word
 from rules.runtime_config import resolve_runtime_config
 from rules.validate import judge_stored
@@ -119,19 +119,19 @@ class ArtifactController:
             await self._sweep(artifact, view.name_of(seen.disk_claim), decision)
         return recheck
 
-    def _observe(self, key: Key, artifact: Json) -> Observed:
+    def _observe(self, key: Key, artifact: Json) -> ArtifactFacts:
         tools = self._tools
         namespace = view.namespace_of(artifact)
         errors = tuple(judge_stored(AIM_ARTIFACT, artifact, tools.world).errors)
         config = resolve_runtime_config(tools.world, namespace, view.runtime_config_name(artifact))
         if view.is_adapter(artifact):
             parent = tools.find(AIM_ARTIFACT, namespace, view.parent_artifact(artifact))
-            return Observed(artifact, tools.now(), tools.settings, config, errors=errors, parent=parent)
+            return ArtifactFacts(artifact, tools.now(), tools.settings, config, errors=errors, parent=parent)
         caches = self._caches(artifact)
         fetches = tools.jobs(artifact, ROLE_FETCH)
         progress = tools.follow(key, fetches)
         disk_claim = self._claim(artifact, "adapterPersistentVolumeClaim", disk_claim_name(artifact))
-        return Observed(
+        return ArtifactFacts(
             artifact,
             tools.now(),
             tools.settings,
@@ -166,7 +166,7 @@ class ArtifactController:
         """UIDs of the services whose subtree is on this disk, with their staging attempts so far, sorted."""
         return self._on_disks.of(namespace, view.uid_of(disk_claim)) if disk_claim is not None else ()
 
-    async def _with_problems(self, seen: Observed) -> Observed:
+    async def _with_problems(self, seen: ArtifactFacts) -> ArtifactFacts:
         """Add what provisioners say about claims that are not bound; nothing is asked about bound ones."""
         if view.is_adapter(seen.artifact):
             return seen

@@ -9,26 +9,24 @@ from api import view
 from api.kinds import AIM_ARTIFACT
 from api.reasons import Reason
 from api.view import Json
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.model import decide_model
-from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import config_valid, render_status
 from reconcile.conditions import Condition
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import owned_by, owner_reference
 
-__all__ = ["Observed", "decide"]
-
 _NOT_MODEL = Reason.PARENT_ARTIFACT_NOT_MODEL
 
 
-def decide(seen: Observed) -> Decision:
+def decide(seen: ArtifactFacts) -> Decision:
     """Return what this artifact needs: an adapter or a model."""
     if view.paused(seen.artifact) or view.terminating(seen.artifact):
         return leave_alone(seen.artifact)
     return _decide_adapter(seen) if view.is_adapter(seen.artifact) else decide_model(seen)
 
 
-def _decide_adapter(seen: Observed) -> Decision:
+def _decide_adapter(seen: ArtifactFacts) -> Decision:
     """An adapter needs nothing of its own; it is valid, or waits for its parent, or is owned by it."""
     valid = config_valid(seen)
     draft = Draft()
@@ -49,7 +47,7 @@ def _decide_adapter(seen: Observed) -> Decision:
     return replace(decision, at_rest=not decision.apply)
 
 
-def _judge_parent(seen: Observed, name: str) -> tuple[Condition, dict[str, Any]]:
+def _judge_parent(seen: ArtifactFacts, name: str) -> tuple[Condition, dict[str, Any]]:
     """Return Ready of an exact adapter, and what is known of its parent (empty unless that can be its parent)."""
     parent = seen.parent
     if parent is None or view.terminating(parent):

@@ -15,8 +15,8 @@ from api.kinds import JOB
 from api.names import ANNOTATION_RETRY_STAGING, fetch_key
 from api.quantity import parse_quantity
 from api.reasons import Reason, spoken
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import render_fetch_job
-from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import render_progress
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState, retry_at
@@ -44,7 +44,7 @@ class Download:
         return size if isinstance(size, int) and size > 0 else None
 
 
-def model_size(seen: Observed) -> Decimal | None:
+def model_size(seen: ArtifactFacts) -> Decimal | None:
     """Bytes of the model: declared, else measured at the source; None while unknown."""
     if declared := parse_quantity(view.dig(seen.artifact, "spec", "size")):
         return declared
@@ -52,7 +52,7 @@ def model_size(seen: Observed) -> Decimal | None:
     return Decimal(measured) if measured else None
 
 
-def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
+def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Download:
     """Return how the download stands; makes the next Job and drops those that are done with."""
     key = fetch_key(view.uid_of(seen.artifact), view.source_uri(seen.artifact), view.uid_of(seen.claim))
     recorded = _bookkeeping(seen, key)
@@ -77,7 +77,7 @@ def decide_download(seen: Observed, draft: Draft, *, allowed: bool) -> Download:
     return Download(recorded, running)
 
 
-def _bookkeeping(seen: Observed, key: str) -> Bookkeeping:
+def _bookkeeping(seen: ArtifactFacts, key: str) -> Bookkeeping:
     """Return what is written down under this key; another key starts anew (but for the handled annotation)."""
     recorded = dict(view.mapping(seen.artifact, "status", "download"))
     if recorded.get("key") == key:
@@ -88,11 +88,11 @@ def _bookkeeping(seen: Observed, key: str) -> Bookkeeping:
     return fresh
 
 
-def _drop(seen: Observed, draft: Draft, job: JobState) -> None:
+def _drop(seen: ArtifactFacts, draft: Draft, job: JobState) -> None:
     draft.drop(JOB, view.namespace_of(seen.artifact), job.name, job.uid)
 
 
-def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) -> Bookkeeping:
+def _record(seen: ArtifactFacts, draft: Draft, recorded: Bookkeeping, job: JobState) -> Bookkeeping:
     """Write down how an attempt ended."""
     result = job.result
     new = {key: value for key, value in recorded.items() if key not in ("reason", "message", "nextRetryTime")}
@@ -113,7 +113,7 @@ def _record(seen: Observed, draft: Draft, recorded: Bookkeeping, job: JobState) 
     return new | {"reason": str(reason), "message": message, "nextRetryTime": timestamp(retry)}
 
 
-def _is_due(seen: Observed, draft: Draft, recorded: Bookkeeping) -> bool:
+def _is_due(seen: ArtifactFacts, draft: Draft, recorded: Bookkeeping) -> bool:
     asked = view.annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
     if asked and asked != recorded.get("lastRetry"):
         return True
@@ -124,7 +124,7 @@ def _is_due(seen: Observed, draft: Draft, recorded: Bookkeeping) -> bool:
     return False
 
 
-def _start(seen: Observed, draft: Draft, recorded: Bookkeeping, key: str) -> None:
+def _start(seen: ArtifactFacts, draft: Draft, recorded: Bookkeeping, key: str) -> None:
     job = render_fetch_job(
         seen.artifact,
         seen.config.spec,
@@ -137,7 +137,7 @@ def _start(seen: Observed, draft: Draft, recorded: Bookkeeping, key: str) -> Non
     draft.create.append((JOB, job))
 
 
-def download_progress(seen: Observed, download: Download) -> dict[str, Any] | None:
+def download_progress(seen: ArtifactFacts, download: Download) -> dict[str, Any] | None:
     """Return status.progress: of the running Job as far as it was asked, whole once complete."""
     if download.complete:
         total = download.measured or 0

@@ -10,15 +10,15 @@ from api.kinds import AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, PERSISTENT_VOLUME_C
 from api.reasons import Reason, spoken
 from api.view import Json
 from reconcile.artifact.download import Download, decide_download, download_progress, model_size
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import headroom_percent, render_cache_claim, render_disk_claim
-from reconcile.artifact.observed import Observed
 from reconcile.artifact.status import config_valid, display_size, render_status, storage_conditions
 from reconcile.artifact.sweep import decide_sweep
 from reconcile.conditions import Condition
 from reconcile.decision import Decision, Draft
 
 
-def decide_model(seen: Observed) -> Decision:
+def decide_model(seen: ArtifactFacts) -> Decision:
     """Return claims, Jobs, sweep and status of a base model."""
     draft = Draft()
     valid = config_valid(seen)
@@ -42,7 +42,7 @@ def decide_model(seen: Observed) -> Decision:
     )
 
 
-def _fields(seen: Observed, download: Download) -> dict[str, Any]:
+def _fields(seen: ArtifactFacts, download: Download) -> dict[str, Any]:
     size = model_size(seen) or (Decimal(download.measured) if download.measured else None)
     return {
         "mode": _mode(seen.artifact),
@@ -68,7 +68,7 @@ def _mode(artifact: Json) -> str:
     return "Dedicated" if owned else "Shared"
 
 
-def _ready(seen: Observed, valid: Condition, download: Download) -> Condition:
+def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Condition:
     recorded = download.recorded
     if not valid.true:
         return Condition("Ready", "False", Reason.CONFIG_INVALID, valid.message)

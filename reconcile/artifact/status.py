@@ -11,15 +11,15 @@ from api import view
 from api.jobs import Progress
 from api.reasons import Reason
 from api.view import Json
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_storage_class, disk_storage_class
-from reconcile.artifact.observed import Observed
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Draft
 from reconcile.objects import parse_timestamp, without_nulls
 
 
 def render_status(
-    seen: Observed, phase: str, conditions: Iterable[Condition], fields: Mapping[str, Any]
+    seen: ArtifactFacts, phase: str, conditions: Iterable[Condition], fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the whole status; fields without a value are left out."""
     generation = view.generation_of(seen.artifact)
@@ -30,7 +30,7 @@ def render_status(
     return status
 
 
-def config_valid(seen: Observed) -> Condition:
+def config_valid(seen: ArtifactFacts) -> Condition:
     """Return ConfigValid: the rules' errors, and a RuntimeConfig that is named and does not exist."""
     if seen.errors:
         message = "; ".join(str(error) for error in seen.errors)
@@ -52,7 +52,7 @@ class _Claim:
     used: bool
 
 
-def storage_conditions(seen: Observed, draft: Draft) -> list[Condition]:
+def storage_conditions(seen: ArtifactFacts, draft: Draft) -> list[Condition]:
     """Return the conditions of the claims that exist."""
     spec = seen.config.spec
     claims: list[_Claim] = []
@@ -65,7 +65,7 @@ def storage_conditions(seen: Observed, draft: Draft) -> list[Condition]:
     return [_claim_condition(claim, seen, draft) for claim in claims]
 
 
-def _claim_condition(reported: _Claim, seen: Observed, draft: Draft) -> Condition:
+def _claim_condition(reported: _Claim, seen: ArtifactFacts, draft: Draft) -> Condition:
     kind, claim = reported.condition, reported.claim
     shown = view.text(claim, "spec", "storageClassName") or reported.storage_class or "the cluster's default"
     where = f'claim "{view.name_of(claim)}" of storage class "{shown}"'

@@ -15,7 +15,7 @@ from api.jobs import JobResult
 from api.kinds import JOB
 from api.names import ANNOTATION_REAP, short_hash
 from api.reasons import Reason, spoken
-from reconcile.artifact.observed import Observed
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState
 from reconcile.objects import parse_timestamp, timestamp, without_nulls
@@ -41,7 +41,7 @@ def world_hash(users: tuple[tuple[str, int], ...]) -> str:
 _EMPTY_WORLD = world_hash(())
 
 
-def decide_sweep(seen: Observed, draft: Draft) -> Sweep:
+def decide_sweep(seen: ArtifactFacts, draft: Draft) -> Sweep:
     """Record sweeps that ended, and ask for the next one when it is due."""
     status = {key: value for key in _STATUS if (value := view.dig(seen.artifact, "status", key)) is not None}
     request = view.annotation(seen.artifact, ANNOTATION_REAP)
@@ -76,7 +76,7 @@ def _read_key(key: str) -> tuple[str, str, str]:
     return mode, "" if world == "-" else world, request
 
 
-def _due(seen: Observed, status: dict[str, Any], world: str) -> datetime | None:
+def _due(seen: ArtifactFacts, status: dict[str, Any], world: str) -> datetime | None:
     """When the next sweep by itself is due; None: this disk cannot hold anything yet.
 
     A disk that was never swept and has no service now may have had one that went before the first sweep.
@@ -91,7 +91,7 @@ def _due(seen: Observed, status: dict[str, Any], world: str) -> datetime | None:
     return (swept or created) + period
 
 
-def _record(seen: Observed, draft: Draft, job: JobState, *, dry_run: bool, world: str) -> dict[str, Any]:
+def _record(seen: ArtifactFacts, draft: Draft, job: JobState, *, dry_run: bool, world: str) -> dict[str, Any]:
     """Return the fields that a sweep's end changes; a failed one is tried again at the next tick."""
     ended = job.finished_at or seen.now
     result = job.result
@@ -112,7 +112,7 @@ def _record(seen: Observed, draft: Draft, job: JobState, *, dry_run: bool, world
     return fields
 
 
-def _world_after(seen: Observed, result: JobResult, world: str) -> str:
+def _world_after(seen: ArtifactFacts, result: JobResult, world: str) -> str:
     """The world that was swept; after a failure, or when something was left for later, none: the next tick sweeps."""
     if not result.ok:
         return "failed"

@@ -21,7 +21,7 @@ from api.kinds import (
 from api.view import Json
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
-from reconcile.caches.decide import Observed, decide
+from reconcile.caches.decide import CacheFacts, decide
 from reconcile.controllers import Keys, Tools, keys, unless_progress
 from reconcile.references import render_reference
 from reconcile.world import MODEL_KINDS, templates_of, word
@@ -84,7 +84,7 @@ class CacheController:
         namespace = view.namespace_of(cache)
         uris = {uri for source in sources or () if (uri := view.text(source, "sourceUri"))}
         config = resolve_runtime_config(tools.world, namespace, view.runtime_config_name(cache))
-        seen = Observed(
+        seen = CacheFacts(
             cache=cache,
             kind=self._kind,
             now=tools.now(),

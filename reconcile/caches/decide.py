@@ -21,7 +21,7 @@ from rules.world import by_age
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class CacheFacts:
     """All that a pass over one cache looks at.
 
     `origin`: what it caches for, for messages (`AIMProfile "x"`); `sources`: that object's model sources, None while it
@@ -38,7 +38,7 @@ class Observed:
     typed_s3: bool = False
 
 
-def decide(seen: Observed) -> Decision:
+def decide(seen: CacheFacts) -> Decision:
     """Adopt the artifact of each source by exact `sourceUri`, create what is not there, report."""
     if view.paused(seen.cache) or view.terminating(seen.cache):
         return leave_alone(seen.cache)
@@ -82,7 +82,7 @@ def _dedicated(cache: Json) -> bool:
     return view.text(cache, "spec", "mode") == "Dedicated"
 
 
-def _adopted(seen: Observed, uri: str) -> Json | None:
+def _adopted(seen: CacheFacts, uri: str) -> Json | None:
     """Return the artifact to use: the recorded one if it stays, else the oldest that a cache of this mode may take."""
     recorded = {view.text(entry, "uid") for entry in view.mapping(seen.cache, "status", "artifacts").values()}
     staying = [artifact for artifact in seen.artifacts.get(uri, ()) if not view.terminating(artifact)]
@@ -116,7 +116,7 @@ def _owned_by_a_cache(artifact: Json) -> bool:
     )
 
 
-def _leaving(seen: Observed, name: str) -> bool:
+def _leaving(seen: CacheFacts, name: str) -> bool:
     return any(view.name_of(artifact) == name for found in seen.artifacts.values() for artifact in found)
 
 
@@ -191,7 +191,7 @@ _FAILED = "Failed"
 
 
 def _report(
-    seen: Observed,
+    seen: CacheFacts,
     entries: dict[str, Any],
     ready: Condition,
     create: tuple[tuple[Kind, Mapping[str, Any]], ...] = (),
@@ -209,12 +209,3 @@ def _report(
         "conditions": render_conditions(seen.cache, (ready, overall), generation=generation, now=seen.now),
     }
     return Decision(create=create, status=without_nulls(status))
-
-
-def artifact_names(cache: Json) -> tuple[str, ...]:
-    """Names of the artifacts that a cache holds, sorted: the index from artifacts to caches."""
-    return tuple(
-        sorted(
-            name for entry in view.mapping(cache, "status", "artifacts").values() if (name := view.text(entry, "name"))
-        )
-    )

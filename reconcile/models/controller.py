@@ -18,7 +18,7 @@ from api.view import Json
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
 from reconcile.controllers import Tools, keys, node_labels, watch_nodes
-from reconcile.models.decide import Observed, decide
+from reconcile.models.decide import ModelFacts, decide
 from reconcile.world import MODEL_KINDS
 from rules.references import Reference, lookup
 from rules.runtime_config import resolve_runtime_config
@@ -72,7 +72,7 @@ class ModelController:
         obj = tools.find(self._kind, *key)
         if obj is None:
             return None
-        seen = Observed(
+        seen = ModelFacts(
             obj,
             tools.now(),
             resolve_runtime_config(tools.world, view.namespace_of(obj), view.runtime_config_name(obj)),

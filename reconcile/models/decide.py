@@ -13,15 +13,15 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
+from reconcile.hardware import Accelerators, availability
 from reconcile.objects import without_nulls
-from reconcile.profiles.decide import Hardware, availability
 from reconcile.references import render_config_reference, render_reference
 from rules.references import Missing, Reference, Resolved
 from rules.runtime_config import MergedRuntimeConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ModelFacts:
     """All that a pass over one model or template looks at.
 
     `model`: what a template's `modelName` leads to, None for a model. `nodes`: labels of all nodes, None when nodes are
@@ -36,7 +36,7 @@ class Observed:
     nodes: Sequence[Mapping[str, str]] | None = None
 
 
-def decide(seen: Observed) -> Decision:
+def decide(seen: ModelFacts) -> Decision:
     """Return the status of a model or of a template; neither leads to objects."""
     if view.paused(seen.obj) or view.terminating(seen.obj):
         return leave_alone(seen.obj)
@@ -57,14 +57,14 @@ def decide(seen: Observed) -> Decision:
     return Decision(status=without_nulls(status))
 
 
-def hardware_of(template: Json) -> Hardware:
+def hardware_of(template: Json) -> Accelerators:
     """Return what a template asks for."""
     gpu = view.mapping(template, "spec", "hardware", "gpu")
     count = view.integer(gpu, "count")
-    return Hardware(view.text(gpu, "model"), 1 if count is None else max(0, count))
+    return Accelerators(view.text(gpu, "model"), 1 if count is None else max(0, count))
 
 
-def _template_ready(seen: Observed) -> Condition:
+def _template_ready(seen: ModelFacts) -> Condition:
     if isinstance(seen.model, Missing):
         message = f'no AIMModel or AIMClusterModel "{seen.model.name}" exists yet'
         return Condition("Ready", "False", Reason.REFERENCE_NOT_FOUND, message)

@@ -10,7 +10,7 @@ from api.view import Json
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
 from reconcile.controllers import Tools, keys, node_labels, watch_nodes
-from reconcile.profiles.decide import Observed, decide
+from reconcile.profiles.decide import ProfileFacts, decide
 from rules.validate import judge_stored
 
 
@@ -36,7 +36,7 @@ class ProfileController:
         profile: Json | None = tools.find(self._kind, *key)
         if profile is None:
             return None
-        seen = Observed(
+        seen = ProfileFacts(
             profile,
             tools.now(),
             nodes=node_labels(tools),

@@ -16,6 +16,7 @@ from api.reasons import Reason, spoken
 from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.manifests import (
     CacheOrigin,
     cache_kind,
@@ -24,7 +25,6 @@ from reconcile.service.manifests import (
     render_cache_with_disk,
     render_overlay,
 )
-from reconcile.service.observed import Observed
 from rules.pipeline import NO_TEMPLATE, Pipeline, effective_profile, without_template
 from rules.references import Missing, Reference, Resolved, Unknown
 from rules.seen import ServiceSeen
@@ -83,7 +83,7 @@ def cache_origin(facts: ServiceSeen) -> CacheOrigin | None:
     return CacheOrigin(cache_kind("profile"), profile.name, profile.scope)
 
 
-def decide_cache(seen: Observed, draft: Draft, *, allowed: bool) -> CacheView:
+def decide_cache(seen: ServiceFacts, draft: Draft, *, allowed: bool) -> CacheView:
     """Choose the cache, or make it, or have it ask for a disk; tell how it stands.
 
     Args: `allowed`: the service may be served at all, so that things may be made for it.
@@ -130,7 +130,7 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
     return None
 
 
-def _lost(seen: Observed) -> Condition | None:
+def _lost(seen: ServiceFacts) -> Condition | None:
     """Return what a running server was made from and nothing replaces: without it, another server would be made.
 
     Model and template of a service never change, so that only a deletion can leave none (or a model's new image).
@@ -148,7 +148,7 @@ def _lost(seen: Observed) -> Condition | None:
     return None
 
 
-def _choose(seen: Observed, draft: Draft, origin: CacheOrigin, *, allowed: bool) -> Json | None:
+def _choose(seen: ServiceFacts, draft: Draft, origin: CacheOrigin, *, allowed: bool) -> Json | None:
     """Return the cache that serves: ours if it is there, else the oldest of somebody else's that suits, else a new one.
 
     A user's spec is never written: where theirs lacks the disk, one of ours beside it asks for it.
@@ -195,7 +195,7 @@ def _uris(sources: Sequence[Any]) -> set[str]:
     return {uri for source in sources if (uri := view.text(source, "sourceUri"))}
 
 
-def _bases(seen: Observed, cache: Json | None) -> tuple[Json, ...]:
+def _bases(seen: ServiceFacts, cache: Json | None) -> tuple[Json, ...]:
     """The base artifact of each model source, an empty object where it is not there (or on its way out)."""
     sources = seen.facts.pipeline.sources or ()
     if len(sources) == 1:

@@ -34,9 +34,11 @@ from kube.poll import Poller, Question
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.objects import parse_timestamp
+from reconcile.pods import mounted_by, server_started
 from reconcile.service.cache import cache_origin
-from reconcile.service.decide import OF_THE_SERVER, Observed, decide
-from reconcile.service.live import PORT, mounted_by, server_started
+from reconcile.service.decide import OF_THE_SERVER, decide
+from reconcile.service.facts import ServiceFacts
+from reconcile.service.live import PORT
 from reconcile.service.loading import ServerPod
 from reconcile.service.plan import Plan, make_plan
 from reconcile.shell import Again, ApplyRefusedError
@@ -210,7 +212,7 @@ class ServiceController:
         else:
             self._taken.pop(isvc, None)
 
-    def _again(self, key: Key, seen: Observed, decision: Decision) -> Again | None:
+    def _again(self, key: Key, seen: ServiceFacts, decision: Decision) -> Again | None:
         """How to decide anew after an apply; None where the status must tell what this very decision did.
 
         A Job's start is in the status before the next step counts on it, and so is why a running server is replaced.
@@ -241,7 +243,7 @@ class ServiceController:
 
     # -- observation ------------------------------------------------------------------------------------------------
 
-    def _observe(self, key: Key, service: Json) -> Observed:
+    def _observe(self, key: Key, service: Json) -> ServiceFacts:
         tools = self._tools
         namespace = view.namespace_of(service)
         facts = see_service(service, tools.world)
@@ -254,7 +256,7 @@ class ServiceController:
         pods = self._predictor_pods(namespace, name) if isvc is not None else ()
         stage_jobs = tools.jobs(service, ROLE_STAGING)
         refusal = self._refusals.get(key, ("", ""))
-        seen = Observed(
+        seen = ServiceFacts(
             facts=facts,
             now=tools.now(),
             settings=tools.settings,

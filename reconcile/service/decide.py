@@ -15,9 +15,9 @@ from api.view import Json
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
-from reconcile.service.cache import cache_origin, decide_cache
+from reconcile.service.cache import decide_cache
 from reconcile.service.entry import AdapterFacts
-from reconcile.service.observed import ADAPTER_CONFIG_REASONS, Observed
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.report import (
     adapters_condition,
     config_valid,
@@ -40,12 +40,10 @@ from rules.environment import merge_env
 from rules.references import Unreadable
 from rules.runtime_config import MergedRuntimeConfig, resolve_runtime_config
 
-__all__ = ["ADAPTER_CONFIG_REASONS", "OF_THE_SERVER", "Observed", "cache_origin", "decide"]
-
 OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
 
 
-def decide(seen: Observed) -> Decision:
+def decide(seen: ServiceFacts) -> Decision:
     """Return everything that this service needs now."""
     if view.paused(seen.service) or view.terminating(seen.service):
         return leave_alone(seen.service)
@@ -70,7 +68,7 @@ def decide(seen: Observed) -> Decision:
     return replace(decision, at_rest=_at_rest(seen, decision, disk, adapters, applied))
 
 
-def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersDecision, applied: Applied) -> bool:
+def _at_rest(seen: ServiceFacts, decision: Decision, disk: Disk, adapters: AdaptersDecision, applied: Applied) -> bool:
     """Whether nothing follows from what this pass writes.
 
     Adapters live on from the status, a roll is told until it is over, and a new cache may bring another base.
@@ -86,7 +84,7 @@ def _at_rest(seen: Observed, decision: Decision, disk: Disk, adapters: AdaptersD
     return (after.state, after.artifact) == (base.state, base.artifact)
 
 
-def _adapters(seen: Observed, draft: Draft, disk: Disk) -> AdaptersDecision:
+def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
     if (
         not view.adapter_refs(seen.service)
         and not view.items(seen.service, "status", "adapters")
@@ -130,7 +128,7 @@ class _JobConfigs:
     problems: dict[str, str] = field(default_factory=dict)
 
 
-def _job_configs(seen: Observed) -> _JobConfigs:
+def _job_configs(seen: ServiceFacts) -> _JobConfigs:
     """Return what the Jobs of each adapter are configured by.
 
     The adapter's own RuntimeConfig, where it names one, is laid over the service's: env by name, and its `artifact.s3`

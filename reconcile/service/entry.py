@@ -121,6 +121,11 @@ def without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in keys}
 
 
+def on_its_way(entry: Json) -> bool:
+    """Return whether a staging Job is expected to bring the adapter to the disk, and nothing stands in its way."""
+    return entry["state"] in NOT_YET and not entry.get("lastError")
+
+
 def describe(entries: tuple[dict[str, Any], ...]) -> str:
     """Name each adapter that is not on the disk (or needs a word) and why, in declared order."""
     words = []

@@ -22,12 +22,11 @@ from api.names import (
 )
 from api.view import Json
 from reconcile.objects import label_value, owner_reference, propagated_labels
+from reconcile.pods import ADAPTER_VOLUME, CONTAINER
 from reconcile.service.container import environment, resources
 from reconcile.service.live import (
-    ADAPTER_VOLUME,
     ADAPTERS_MOUNT,
     CACHE_VOLUME,
-    CONTAINER,
     PORT,
     PROFILE_VOLUME,
     AdapterWiring,

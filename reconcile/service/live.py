@@ -6,19 +6,16 @@ Source: docs/contract.md, Adapter wiring, KServe behaviour.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 from api import view
 from api.names import CPU_ADAPTER_SLOTS, GPU_ADAPTER_SLOTS
 from api.view import AdapterMode, Json
-from reconcile.objects import covers, parse_timestamp, whole_number
+from reconcile.objects import covers, whole_number
+from reconcile.pods import ADAPTER_VOLUME, CONTAINER, MAX_RANK_ENV
 from reconcile.settings import ReconcileSettings
 
-CONTAINER = "kserve-container"
 PORT = 8000
 ADAPTERS_MOUNT = "/adapters"
-ADAPTER_VOLUME = "adapter-disk"
 CACHE_VOLUME = "model-cache"
 PROFILE_VOLUME = "aim-profile"
 
@@ -38,7 +35,7 @@ class AdapterWiring:
             "AIM_ADAPTER_MODE": self.mode,
             "AIM_ADAPTER_MAX_COUNT": str(GPU_ADAPTER_SLOTS),
             "AIM_ADAPTER_MAX_CPU_COUNT": str(CPU_ADAPTER_SLOTS),
-            _MAX_RANK: str(self.max_rank),
+            MAX_RANK_ENV: str(self.max_rank),
         }
         if self.mode == "dynamic":
             values["AIM_ADAPTER_REFRESH_INTERVAL"] = str(max(5, int(settings.refresh_interval.total_seconds())))
@@ -73,40 +70,11 @@ def live_wiring(isvc: Json | None) -> AdapterWiring | None:
     """Read the adapter part of a live InferenceService, or None when it has none."""
     claim = _claims(isvc).get(ADAPTER_VOLUME)
     env = {view.dig(entry, "name"): view.text(entry, "value") for entry in view.items(_container(isvc), "env")}
-    rank = whole_number(env.get(_MAX_RANK))
+    rank = whole_number(env.get(MAX_RANK_ENV))
     if claim is None or rank is None:
         return None
     mode: AdapterMode = "dynamic" if env.get("AIM_ADAPTER_MODE") == "dynamic" else "static"
     return AdapterWiring(claim, mode, rank)
-
-
-def mounted_by(pod: Json) -> tuple[str | None, int | None]:
-    """Return the adapter disk's claim that a predictor pod mounts ("" for none) and its ceiling; None: not known."""
-    if "spec" not in pod:
-        return None, None
-    claim = next((view.text(v, "persistentVolumeClaim", "claimName") for v in _adapter_volumes(pod)), "")
-    env = (entry for container in view.items(pod, "spec", "containers") for entry in view.items(container, "env"))
-    rank = next((view.text(entry, "value") for entry in env if view.dig(entry, "name") == _MAX_RANK), None)
-    return claim, whole_number(rank)
-
-
-def server_started(pod: Json) -> datetime | None:
-    """When the model server of a predictor pod was started, None where nobody says."""
-    for status in view.items(pod, "status", "containerStatuses"):
-        if view.dig(status, "name") == CONTAINER:
-            return parse_timestamp(view.text(status, "state", "running", "startedAt"))
-    return None
-
-
-def adapter_part(pod: Json) -> dict[str, Any]:
-    """Return of a pod's spec what `mounted_by` reads."""
-    env = (entry for container in view.items(pod, "spec", "containers") for entry in view.items(container, "env"))
-    rank = [entry for entry in env if view.dig(entry, "name") == _MAX_RANK]
-    return {"volumes": _adapter_volumes(pod), "containers": [{"env": rank}] if rank else []}
-
-
-def _adapter_volumes(pod: Json) -> list[Any]:
-    return [volume for volume in view.items(pod, "spec", "volumes") if view.dig(volume, "name") == ADAPTER_VOLUME]
 
 
 def live_config_map(isvc: Json | None) -> str | None:
@@ -135,7 +103,6 @@ def _container(isvc: Json | None) -> Json:
 # -- why pods roll --------------------------------------------------------------------------------------------------
 
 _NOT_IN_THE_TEMPLATE = frozenset({"minReplicas", "maxReplicas", "deploymentStrategy", "containers"})
-_MAX_RANK = "AIM_ADAPTER_MAX_RANK"
 
 
 def roll_causes(live: Json | None, desired: Json) -> tuple[str, ...]:
@@ -177,7 +144,7 @@ def _env_causes(old: Json, new: Json) -> list[str]:
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     words = [
         f"{name} {view.text(before.get(name), 'value')} → {view.text(after.get(name), 'value')}"
-        if name == _MAX_RANK
+        if name == MAX_RANK_ENV
         else name
         for name in changed
     ]

@@ -21,9 +21,10 @@ from api.names import (
     short_hash,
 )
 from api.view import Json
-from reconcile.jobs import ClaimMount, Credentials, JobPlan, job_credentials, render_job
+from reconcile.jobs import ClaimMount, JobCredentials, JobPlan, job_credentials, render_job
 from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
-from reconcile.service.live import ADAPTER_VOLUME, CACHE_VOLUME
+from reconcile.pods import ADAPTER_VOLUME
+from reconcile.service.live import CACHE_VOLUME
 from reconcile.settings import ReconcileSettings
 
 # -- caches ---------------------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def _base_claim(base: Json) -> str | None:
 
 
 def _stage_spec(
-    service: Json, staging: Staging, credentials: Credentials, settings: ReconcileSettings, *, base_dir: str | None
+    service: Json, staging: Staging, credentials: JobCredentials, settings: ReconcileSettings, *, base_dir: str | None
 ) -> StageSpec:
     adapter = staging.adapter
     filters = view.mapping(adapter, "spec", "downloadFilter")

@@ -26,22 +26,21 @@ from api.view import (
     uses_adapters,
 )
 from reconcile.conditions import Condition, render_conditions
+from reconcile.pods import PodTrouble, trouble_of
 from reconcile.references import render_config_reference, render_reference
+from reconcile.service import words
 from reconcile.service.adapters import AdaptersDecision
 from reconcile.service.cache import CacheView
 from reconcile.service.entry import RESTART_REQUIRED, describe, reason_of
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.inference_service import ANNOTATION_STOP, replicas_of
 from reconcile.service.loading import ON_DISK
 from reconcile.service.manifests import cache_kind
-from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan
 from reconcile.service.serving import (
     Applied,
     Gate,
     ceiling_in_force,
-    moving,
-    no_disk,
-    provisioning,
     rolled_out,
     runs_an_old_version,
 )
@@ -65,7 +64,7 @@ _FAILED_TO_SERVE = frozenset(
 )
 
 
-def config_valid(seen: Observed) -> Condition:
+def config_valid(seen: ServiceFacts) -> Condition:
     """Return ConfigValid: the rules' errors, and a RuntimeConfig that is named and does not exist."""
     if seen.errors:
         reason = Reason.ADAPTER_CONFIG_INVALID if seen.adapter_errors else seen.errors[0].reason
@@ -79,30 +78,30 @@ def config_valid(seen: Observed) -> Condition:
     return Condition("ConfigValid", "True", Reason.CONFIG_VALID)
 
 
-def adapters_condition(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Condition | None:
+def adapters_condition(seen: ServiceFacts, disk: Disk, adapters: AdaptersDecision) -> Condition | None:
     """Return Adapters (docs/contract.md, Conditions), None for a service that has nothing to do with them."""
     if not uses_adapters(seen.service) and not adapters.entries:
         return None
-    kept = moving(seen, disk, adapters)
+    kept = words.moving(seen, disk, adapters)
     if seen.adapter_errors:
         message = "; ".join(str(error) for error in seen.adapter_errors)
         return Condition("Adapters", "False", Reason.ADAPTER_CONFIG_INVALID, _joined(message, kept))
     if not disk.claim_uid:
-        return Condition("Adapters", "False", Reason.PARENT_LACKS_ADAPTER_DISK, _joined(no_disk(seen), kept))
+        return Condition("Adapters", "False", Reason.PARENT_LACKS_ADAPTER_DISK, _joined(words.no_disk(seen), kept))
     if not disk.ready:
         return Condition(
-            "Adapters", "False", Reason.ADAPTER_SUBTREE_PROVISIONING, _joined(provisioning(seen, disk), kept)
+            "Adapters", "False", Reason.ADAPTER_SUBTREE_PROVISIONING, _joined(words.provisioning(seen, disk), kept)
         )
-    words = [describe(adapters.entries), _deferred(seen), kept]
+    said = [describe(adapters.entries), _deferred(seen), kept]
     if not disk.synced:
-        words.append("the directory on the disk is being brought to the declared set")
-        words.append(disk.problem)
-    message = "; ".join(word for word in words if word)
+        said.append("the directory on the disk is being brought to the declared set")
+        said.append(disk.problem)
+    message = "; ".join(word for word in said if word)
     reason = Reason.ADAPTERS_STAGED if adapters.all_on_disk else Reason.ADAPTERS_STAGING
     return Condition("Adapters", "True", reason, message)
 
 
-def _deferred(seen: Observed) -> str:
+def _deferred(seen: ServiceFacts) -> str:
     """Say that a lower ceiling waits (docs/contract.md, Dynamic ceiling), empty where none does."""
     ceiling = seen.ceiling
     if not ceiling.deferred:
@@ -116,7 +115,7 @@ def _deferred(seen: Observed) -> str:
 # -- InferenceServiceReady ------------------------------------------------------------------------------------------
 
 
-def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: Applied) -> Condition:
+def served_condition(seen: ServiceFacts, plan: Plan | None, gate: Gate, applied: Applied) -> Condition:
     """Return InferenceServiceReady: a replica that is ready now, and KServe's verdict over the rest.
 
     With maxSurge 0 and maxUnavailable 1 a Deployment of one replica is Available without a single ready pod, and KServe
@@ -144,7 +143,7 @@ def served_condition(seen: Observed, plan: Plan | None, gate: Gate, applied: App
     return _live_condition(seen, plan, applied)
 
 
-def _was_a_predecessors(seen: Observed) -> bool:
+def _was_a_predecessors(seen: ServiceFacts) -> bool:
     """Whether the InferenceService belongs to a deleted service of this name: the garbage collector takes it."""
     return any(
         dig(reference, "kind") == AIM_SERVICE.kind and dig(reference, "name") == name_of(seen.service)
@@ -152,36 +151,53 @@ def _was_a_predecessors(seen: Observed) -> bool:
     )
 
 
-def _live_condition(seen: Observed, plan: Plan | None, applied: Applied) -> Condition:
+def _live_condition(seen: ServiceFacts, plan: Plan | None, applied: Applied) -> Condition:
     serving = seen.serving_replicas
-    if _none_wanted(seen) and serving == 0:
+    if serving == 0 and (asleep := _asleep(seen)) is not None:
+        return asleep
+    ready = condition(seen.live, "Ready").get("status") == "True"
+    note, trouble = _rolling(seen, applied), _pod_trouble(seen)
+    if ready and serving > 0:
+        crash = f"{trouble[0]}: {trouble[1]}" if trouble else ""
+        message = _joined(note, crash, _made_by(seen), _held(applied))
+        return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, message)
+    if (stuck := _stuck(seen, plan, trouble)) is not None:
+        return stuck
+    return _none_ready(seen, applied, note) if ready else _unready(seen, serving, note)
+
+
+def _asleep(seen: ServiceFacts) -> Condition | None:
+    """Return why no replica is wanted now, None when some are."""
+    if _none_wanted(seen):
         message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
         return Condition(SERVED, "True", Reason.SCALED_TO_ZERO, message)
-    if serving == 0 and condition(seen.live, "Stopped").get("status") == "True":
+    if condition(seen.live, "Stopped").get("status") == "True":
         message = (
             f'KServe runs no pods while InferenceService "{name_of(seen.live)}" has annotation {ANNOTATION_STOP}: '
             "remove it to serve"
         )
         return Condition(SERVED, "False", Reason.STOPPED, message)
-    verdict = condition(seen.live, "Ready")
-    note = _rolling(seen, applied)
-    crash = _pod_trouble(seen)
-    if verdict.get("status") == "True" and serving > 0:
-        trouble = f"{crash[0]}: {crash[1]}" if crash else ""
-        words = _joined(note, trouble, _made_by(seen), _held(applied))
-        return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, words)
-    if serving == 0 and (crash is None or crash[0] == Reason.UNSCHEDULABLE) and (pool := _empty_pool(seen, plan)):
+    return None
+
+
+def _stuck(seen: ServiceFacts, plan: Plan | None, trouble: tuple[Reason | Foreign, str] | None) -> Condition | None:
+    """Return why pods cannot start; that one waits for a node counts only while no replica serves."""
+    unscheduled = trouble is not None and trouble[0] == Reason.UNSCHEDULABLE
+    if seen.serving_replicas == 0 and (trouble is None or unscheduled) and (pool := _empty_pool(seen, plan)):
         return Condition(SERVED, "False", Reason.NO_MATCHING_NODE, pool)
-    if crash is not None and (serving == 0 or crash[0] != Reason.UNSCHEDULABLE):
-        return Condition(SERVED, "False", *crash)
-    if verdict.get("status") == "True":
-        reason = Reason.ROLLING_OUT if applied.causes or runs_an_old_version(seen) else Reason.STARTING
-        words = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
-        return Condition(SERVED, "False", reason, f"{note}; {words}" if note else words)
-    return _unready(seen, serving, note)
+    if trouble is not None and (seen.serving_replicas == 0 or not unscheduled):
+        return Condition(SERVED, "False", *trouble)
+    return None
 
 
-def _made_by(seen: Observed) -> str:
+def _none_ready(seen: ServiceFacts, applied: Applied, note: str) -> Condition:
+    """KServe calls it Ready, and no replica is ready now."""
+    reason = Reason.ROLLING_OUT if applied.causes or runs_an_old_version(seen) else Reason.STARTING
+    none = f"no replica is ready at the moment: 0/{seen.wanted_replicas or replicas_of(seen.service).minimum}"
+    return Condition(SERVED, "False", reason, _joined(note, none))
+
+
+def _made_by(seen: ServiceFacts) -> str:
     """Say that the server is another operator's work, and how it becomes ours."""
     if not seen.made_by:
         return ""
@@ -196,7 +212,7 @@ def _held(applied: Applied) -> str:
     return f"the server stays as it is for now: {applied.held}" if applied.held else ""
 
 
-def _unready(seen: Observed, serving: int, note: str) -> Condition:
+def _unready(seen: ServiceFacts, serving: int, note: str) -> Condition:
     """KServe says that it is not ready: its reason, and how many serve all the same.
 
     What it calls Unknown is that its Deployment has begun, for some 0.1 s: no news to anybody.
@@ -215,7 +231,7 @@ def _joined(*words: str) -> str:
     return "; ".join(word for word in words if word)
 
 
-def _none_wanted(seen: Observed) -> bool:
+def _none_wanted(seen: ServiceFacts) -> bool:
     wanted = seen.wanted_replicas
     return replicas_of(seen.service).maximum == 0 if wanted is None else wanted == 0
 
@@ -223,7 +239,7 @@ def _none_wanted(seen: Observed) -> bool:
 _ROLLING = "a new version is being rolled out"
 
 
-def _rolling(seen: Observed, applied: Applied) -> str:
+def _rolling(seen: ServiceFacts, applied: Applied) -> str:
     """Say that pods are being replaced and why, until the new ones are ready."""
     if seen.deployment is None:
         return ""  # no pods to replace
@@ -239,43 +255,29 @@ def _rolling(seen: Observed, applied: Applied) -> str:
     return "" if done or not runs_an_old_version(seen) else _ROLLING
 
 
-_STARTING_UP = frozenset({"ContainerCreating", "PodInitializing"})
-_PULL_PROBLEMS = frozenset({"ErrImagePull", Reason.IMAGE_PULL_BACK_OFF})
-_CRASH = Reason.CRASH_LOOP_BACK_OFF
-
-
-def _pod_trouble(seen: Observed) -> tuple[Reason | Foreign, str] | None:
+def _pod_trouble(seen: ServiceFacts) -> tuple[Reason | Foreign, str] | None:
     """Return reason and words of the first pod that cannot start; words stay the same from one try to the next."""
-    for pod in sorted(seen.predictor_pods, key=name_of):
-        if terminating(pod):
-            continue
-        for status in items(pod, "status", "containerStatuses"):
-            if (found := _container_trouble(status)) is not None:
-                where = f"kubectl logs -n {namespace_of(pod)} {name_of(pod)}"
-                return found[0], f"pod {name_of(pod)}: {found[1]} (see {where})"
-    for pod in sorted(seen.predictor_pods, key=name_of):
-        for entry in items(pod, "status", "conditions"):
-            if dig(entry, "type") == "PodScheduled" and dig(entry, "status") == "False" and not terminating(pod):
-                return Reason.UNSCHEDULABLE, f"pod {name_of(pod)}: {text(entry, 'message') or 'no node takes it'}"
-    return None
+    found = trouble_of(seen.predictor_pods)
+    if found is None:
+        return None
+    where = "" if found.kind == "unscheduled" else f" (see kubectl logs -n {found.namespace} {found.pod})"
+    return found.reason, f"pod {found.pod}: {_of_trouble(found)}{where}"
 
 
-def _container_trouble(status: Any) -> tuple[Reason | Foreign, str] | None:
-    waiting = text(status, "state", "waiting", "reason") or ""
-    ended = mapping(status, "lastState", "terminated") or mapping(status, "state", "terminated")
-    restarts = integer(status, "restartCount") or 0
-    if waiting == _CRASH or (restarts >= 2 and ended and dig(status, "ready") is not True):
-        code, why = dig(ended, "exitCode"), text(ended, "reason")
-        known = f", last exit code {code}" if code is not None else ""
-        return _CRASH, f"the server ends again and again{known}" + (f" ({why})" if why not in (None, "Error") else "")
-    if waiting in _PULL_PROBLEMS:
-        return Reason.IMAGE_PULL_BACK_OFF, f'image "{text(status, "image") or "?"}" cannot be pulled'
-    if waiting and waiting not in _STARTING_UP:
-        return spoken(waiting), text(status, "state", "waiting", "message") or "the container cannot start"
-    return None
+def _of_trouble(found: PodTrouble) -> str:
+    match found.kind:
+        case "crash":
+            known = f", last exit code {found.exit_code}" if found.exit_code is not None else ""
+            return f"the server ends again and again{known}" + (f" ({found.ended})" if found.ended else "")
+        case "pull":
+            return f'image "{found.image or "?"}" cannot be pulled'
+        case "waiting":
+            return found.message or "the container cannot start"
+        case "unscheduled":
+            return found.message or "no node takes it"
 
 
-def _empty_pool(seen: Observed, plan: Plan | None) -> str:
+def _empty_pool(seen: ServiceFacts, plan: Plan | None) -> str:
     if seen.pool_nodes != 0 or plan is None or plan.accelerator_model is None or not plan.gpus:
         return ""
     terms = node_selector_terms(plan.accelerator_model, plan.partitioning)
@@ -297,7 +299,7 @@ def ready_condition(valid: Condition, gate: Gate, served: Condition) -> Conditio
     return Condition("Ready", "False", served.reason, served.message)
 
 
-def phase(seen: Observed, valid: Condition, served: Condition, cache: CacheView, adapters: AdaptersDecision) -> str:
+def phase(seen: ServiceFacts, valid: Condition, served: Condition, cache: CacheView, adapters: AdaptersDecision) -> str:
     """Return status.status."""
     if served.true:
         bad = any(entry["state"] in ("Failed", "LoadRejected") for entry in adapters.declared)
@@ -317,7 +319,7 @@ def phase(seen: Observed, valid: Condition, served: Condition, cache: CacheView,
 
 
 def render_status(
-    seen: Observed, conditions: Iterable[Condition], adapters: AdaptersDecision, disk: Disk, cache: CacheView
+    seen: ServiceFacts, conditions: Iterable[Condition], adapters: AdaptersDecision, disk: Disk, cache: CacheView
 ) -> dict[str, Any]:
     """Return the whole status but for the phase; fields without a value are None."""
     service, pipeline = seen.service, seen.facts.pipeline
@@ -346,7 +348,7 @@ def render_status(
     }
 
 
-def _cache_status(seen: Observed, view: CacheView) -> dict[str, Any] | None:
+def _cache_status(seen: ServiceFacts, view: CacheView) -> dict[str, Any] | None:
     cache = view.cache
     if cache is None or not uid_of(cache):
         kept = mapping(seen.service, "status", "cache")
@@ -362,7 +364,7 @@ def _cache_status(seen: Observed, view: CacheView) -> dict[str, Any] | None:
     return {"profileCacheRef" if pipeline == "profile" else "templateCacheRef": reference}
 
 
-def _runtime(seen: Observed) -> dict[str, Any] | None:
+def _runtime(seen: ServiceFacts) -> dict[str, Any] | None:
     if seen.deployment is None and seen.live is None:
         return None
     bounds = replicas_of(seen.service)

@@ -5,7 +5,7 @@ Source: docs/contract.md, InferenceService.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ from api.view import Json
 from reconcile.conditions import Condition
 from reconcile.decision import Draft, EventNote
 from reconcile.objects import agrees
+from reconcile.service import words
 from reconcile.service.adapters import AdaptersDecision
-from reconcile.service.cache import CacheView, storage_problem, unresolved
-from reconcile.service.entry import describe
+from reconcile.service.cache import CacheView
+from reconcile.service.entry import describe, on_its_way
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.inference_service import CACHE_ROOT, cache_mounts, render_inference_service
 from reconcile.service.live import (
     AdapterWiring,
@@ -29,8 +31,6 @@ from reconcile.service.live import (
     live_config_map,
     roll_causes,
 )
-from reconcile.service.loading import ON_DISK
-from reconcile.service.observed import Observed
 from reconcile.service.plan import Plan, make_plan
 from reconcile.service.profile_file import projected_feature, render_profile_config_map
 from reconcile.service.subtree import Disk
@@ -49,7 +49,7 @@ class Gate:
         return self.reason is None
 
 
-def decide_plan(seen: Observed) -> Plan | None:
+def decide_plan(seen: ServiceFacts) -> Plan | None:
     """Return what to run; a profile that lost its feature under a running server keeps it for this server."""
     wiring = seen.wiring
     keep = None
@@ -68,7 +68,7 @@ def decide_plan(seen: Observed) -> Plan | None:
 
 
 def decide_gate(
-    seen: Observed, valid: Condition, plan: Plan | None, cache: CacheView, *, disk: Disk, adapters: AdaptersDecision
+    seen: ServiceFacts, valid: Condition, plan: Plan | None, cache: CacheView, *, disk: Disk, adapters: AdaptersDecision
 ) -> Gate:
     """Return what the creation waits for: configuration, base, and (with adapters) the disk and what must be on it."""
     if not valid.true:
@@ -78,93 +78,20 @@ def decide_gate(
     if plan is None:
         return Gate(Reason.IMAGE_UNKNOWN, "neither profile, model nor service names an image")
     if not seen.facts.config.readable:
-        return _unreadable(seen)
+        return Gate(Reason.RUNTIME_CONFIG_UNREADABLE, words.unreadable(seen))
     return _adapter_gate(seen, disk, adapters) if view.uses_adapters(seen.service) else Gate()
 
 
-def _unreadable(seen: Observed) -> Gate:
-    """The RuntimeConfig was not read."""
-    return Gate(Reason.RUNTIME_CONFIG_UNREADABLE, f'RuntimeConfig "{seen.facts.config.name}" cannot be read')
-
-
-def _adapter_gate(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> Gate:
+def _adapter_gate(seen: ServiceFacts, disk: Disk, adapters: AdaptersDecision) -> Gate:
     if not disk.claim_uid:
-        return Gate(Reason.PARENT_LACKS_ADAPTER_DISK, no_disk(seen))
+        return Gate(Reason.PARENT_LACKS_ADAPTER_DISK, words.no_disk(seen))
     if not disk.ready:
-        return Gate(Reason.ADAPTER_SUBTREE_PROVISIONING, provisioning(seen, disk))
+        return Gate(Reason.ADAPTER_SUBTREE_PROVISIONING, words.provisioning(seen, disk))
     if view.adapter_mode(seen.service) == "static" and not adapters.all_on_disk:
         return Gate(Reason.ADAPTERS_STAGING, f"static mode waits for all adapters: {describe(adapters.staging)}")
     if seen.ceiling.value is None:
         return Gate(Reason.ADAPTERS_STAGING, "the rank ceiling is not known yet")
     return Gate()
-
-
-def no_disk(seen: Observed) -> str:
-    """Say why there is no adapter disk."""
-    if not seen.base:
-        if not seen.facts.pipeline.sources:
-            if (waits := unresolved(seen.facts.pipeline)) is not None:
-                return f"no base model is known: {waits.message}"
-            return "no base model is known: neither profile, template nor model names model sources"
-        return "the base model is not resolved yet"
-    words = f'base artifact "{view.name_of(seen.base)}" has no adapter disk yet'
-    if seen.disk_claim_name:
-        words = f'claim "{seen.disk_claim_name}" of base artifact "{view.name_of(seen.base)}" is '
-        if view.terminating(seen.disk_claim):
-            return words + "being deleted; it goes, and is made anew, when no pod mounts it any more"
-        words += "not there"
-    problem = storage_problem(seen.base)
-    return f"{words}: {problem}" if problem else words
-
-
-def moving(seen: Observed, disk: Disk, adapters: AdaptersDecision) -> str:
-    """Say which disk the pods use while that is not the present one, what the present one lacks, and the way out."""
-    kept = seen.wiring
-    if kept is None or not view.uses_adapters(seen.service):
-        return ""
-    if kept.claim == disk.claim:
-        old = sorted({pod.claim for pod in seen.pods if pod.claim and pod.claim != kept.claim})
-        return f"pods that are being replaced still mount {_claims(old)}" if old else ""
-    missing = [entry for entry in adapters.staging if entry["state"] not in ON_DISK]
-    stuck = [entry["name"] for entry in missing if not _on_its_way(entry)]
-    until = _until(disk, missing)
-    if seen.stranded:
-        said = f'no pod can start{until}: claim "{kept.claim}" that they mount is gone with its base'
-        cure = "; for"
-    else:
-        said = f'the pods keep claim "{kept.claim}"{until}'
-        cure = "; what is served would be lost: for"
-        stuck = [name for name in stuck if name in adapters.awaited]
-    return f"{said}{cure} {', '.join(stuck)}, {_way_out(seen)}" if stuck and until else said
-
-
-def _until(disk: Disk, missing: Sequence[Json]) -> str:
-    if not disk.claim:
-        return ""
-    there = ", ".join(f"{entry['name']} is {entry['state']}" for entry in missing)
-    return f' until claim "{disk.claim}" holds all adapters' + (f" ({there} there)" if there else "")
-
-
-def _way_out(seen: Observed) -> str:
-    words = "mend what lastError says"
-    if view.adapter_mode(seen.service) == "dynamic":
-        return f"{words} or remove it from spec.adapters"
-    return f"{words} or create the service anew without it" if seen.stranded else words
-
-
-def _claims(names: list[str]) -> str:
-    return ("claim " if len(names) == 1 else "claims ") + ", ".join(f'"{name}"' for name in names)
-
-
-def provisioning(seen: Observed, disk: Disk) -> str:
-    """Say that the service's directory is being made, and what stands in the way: with the disk, or with the Job."""
-    problem = storage_problem(seen.base) or disk.problem
-    if seen.errors and not seen.may_prepare:
-        return (
-            "the service's directory on the adapter disk is created once the configuration is valid (see ConfigValid)"
-        )
-    words = "the service's directory on the adapter disk is being created"
-    return f"{words}: {problem}" if problem else words
 
 
 # -- what is mounted ------------------------------------------------------------------------------------------------
@@ -180,7 +107,7 @@ class Bindings:
 
 
 def decide_bindings(
-    seen: Observed, plan: Plan | None, cache: CacheView, disk: Disk, adapters: AdaptersDecision
+    seen: ServiceFacts, plan: Plan | None, cache: CacheView, disk: Disk, adapters: AdaptersDecision
 ) -> Bindings:
     """Return what to mount; a running server keeps its own while any of the new is in doubt.
 
@@ -201,7 +128,7 @@ def decide_bindings(
     return Bindings(wanted, wiring)
 
 
-def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
+def _wiring(seen: ServiceFacts, disk: Disk) -> AdapterWiring | None:
     """Return the adapter part as the spec wants it, None when it wants none or its parts are not known."""
     kept, service = seen.wiring, seen.service
     rank = seen.ceiling.value or (kept.max_rank if kept else None)
@@ -211,7 +138,7 @@ def _wiring(seen: Observed, disk: Disk) -> AdapterWiring | None:
 
 
 def _adapters_held(
-    seen: Observed, disk: Disk, adapters: AdaptersDecision, kept: AdapterWiring | None, wiring: AdapterWiring | None
+    seen: ServiceFacts, disk: Disk, adapters: AdaptersDecision, kept: AdapterWiring | None, wiring: AdapterWiring | None
 ) -> bool:
     """Whether a running server keeps its adapter part as it is (docs/contract.md, Serving gate)."""
     if seen.adapter_errors:
@@ -224,14 +151,10 @@ def _adapters_held(
         return False
     if view.adapter_mode(seen.service) == "static":
         return not adapters.all_on_disk
-    return bool(adapters.awaited) or any(_on_its_way(entry) for entry in adapters.staging)
+    return bool(adapters.awaited) or any(on_its_way(entry) for entry in adapters.staging)
 
 
-def _on_its_way(entry: Json) -> bool:
-    return entry["state"] in ("Pending", "Downloading") and not entry.get("lastError")
-
-
-def ceiling_in_force(seen: Observed) -> int | None:
+def ceiling_in_force(seen: ServiceFacts) -> int | None:
     """Return the last valid ceiling, None where no server needs one.
 
     A running server keeps its own while its adapter configuration is invalid, and when its last adapter went.
@@ -263,7 +186,7 @@ class Applied:
 
 
 def apply_inference_service(
-    seen: Observed, draft: Draft, plan: Plan | None, bindings: Bindings, *, gate: Gate, cache: CacheView
+    seen: ServiceFacts, draft: Draft, plan: Plan | None, bindings: Bindings, *, gate: Gate, cache: CacheView
 ) -> Applied:
     """Make or update the InferenceService and its profile ConfigMap where that is allowed now."""
     name = view.name_of(seen.live) or inference_service_name(
@@ -296,7 +219,7 @@ def apply_inference_service(
     return Applied(name, causes, isvc if seen.isvc is None and not seen.refusal else None)
 
 
-def _may_apply(seen: Observed, gate: Gate, cache: CacheView) -> bool:
+def _may_apply(seen: ServiceFacts, gate: Gate, cache: CacheView) -> bool:
     """A running server follows its spec unless that is invalid, or what it needs is not known at the moment."""
     if seen.isvc is not None and (seen.live is None or view.terminating(seen.live)):
         return False
@@ -320,16 +243,16 @@ def _awaited_model(plan: Plan, cache: CacheView) -> str:
     return f"model {plan.model_id} takes over when it is ready: {why}"
 
 
-def _unknown(seen: Observed, cache: CacheView) -> str:
+def _unknown(seen: ServiceFacts, cache: CacheView) -> str:
     """Say what a running server would have to know to follow its spec; errors are told by ConfigValid."""
     if seen.live is None or seen.made_by or seen.other_errors:
         return ""
     if not cache.resolved:
         return f"{cache.condition.reason}: {cache.condition.message}"
-    return "" if seen.facts.config.readable else _unreadable(seen).message
+    return "" if seen.facts.config.readable else words.unreadable(seen)
 
 
-def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
+def _roll_event(seen: ServiceFacts, causes: tuple[str, ...]) -> EventNote:
     pods = view.integer(seen.deployment, "status", "replicas") or 0
     rank = any("AIM_ADAPTER_MAX_RANK" in cause for cause in causes)
     why = f" ({seen.ceiling.origin})" if rank and seen.ceiling.origin else ""
@@ -339,7 +262,7 @@ def _roll_event(seen: Observed, causes: tuple[str, ...]) -> EventNote:
 
 
 def _drop_old_profiles(
-    seen: Observed, draft: Draft, config_map: Mapping[str, Any] | None, causes: tuple[str, ...]
+    seen: ServiceFacts, draft: Draft, config_map: Mapping[str, Any] | None, causes: tuple[str, ...]
 ) -> None:
     """Delete projected profiles that no pod mounts any more."""
     if seen.live is None or causes or not rolled_out(seen):
@@ -350,7 +273,7 @@ def _drop_old_profiles(
             draft.drop(CONFIG_MAP, view.namespace_of(old), view.name_of(old), view.uid_of(old))
 
 
-def rolled_out(seen: Observed) -> bool:
+def rolled_out(seen: ServiceFacts) -> bool:
     """Whether all pods run the Deployment's present template."""
     deployment = seen.deployment
     if deployment is None or view.integer(deployment, "status", "observedGeneration") != view.generation_of(deployment):
@@ -359,7 +282,7 @@ def rolled_out(seen: Observed) -> bool:
     return updated == replicas and deployment_follows(deployment, seen.live)
 
 
-def runs_an_old_version(seen: Observed) -> bool:
+def runs_an_old_version(seen: ServiceFacts) -> bool:
     """Whether pods are known to run another template than the present one: a first start has none, nor has scaling."""
     replicas, updated = _replicas_and_updated(seen.deployment)
     return replicas > 0 and (updated != replicas or not deployment_follows(seen.deployment, seen.live))

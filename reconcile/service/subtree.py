@@ -17,8 +17,8 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.decision import Draft
 from reconcile.jobs import JobState, retry_at
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.manifests import render_sync_job
-from reconcile.service.observed import Observed
 from reconcile.service.staging import found_undeclared
 from rules.references import ArtifactState, Unreadable
 
@@ -57,7 +57,7 @@ class Disk:
         return bool(self.claim_uid) and self.recorded.claim_uid == self.claim_uid
 
 
-def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
+def decide_disk(seen: ServiceFacts, draft: Draft, *, allowed: bool) -> Disk:
     """Return the state of the disk and of this service's directory; makes and deletes sync Jobs.
 
     A service that may not be served gets no directory (`allowed`); one that has it keeps following its declared set,
@@ -85,7 +85,7 @@ def decide_disk(seen: Observed, draft: Draft, *, allowed: bool) -> Disk:
     return _Sync(seen, draft, claim, claim_uid, recorded).run()
 
 
-def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
+def _mounts_recorded_disk(seen: ServiceFacts, recorded: Recorded) -> bool:
     """Whether the disk of the last sync is still there, and is the one that the servers mount."""
     kept = seen.kept_claim
     if kept is None or view.terminating(kept):
@@ -93,7 +93,7 @@ def _mounts_recorded_disk(seen: Observed, recorded: Recorded) -> bool:
     return (view.name_of(kept), view.uid_of(kept)) == (recorded.claim, recorded.claim_uid)
 
 
-def _left_something(seen: Observed) -> bool:
+def _left_something(seen: ServiceFacts) -> bool:
     """Whether Jobs or entries tell of a directory that no record speaks of: the status was lost before a server was."""
     if seen.sync_jobs:
         return True
@@ -113,7 +113,7 @@ class _Sync:
     made that moves them away, so that no crash in between leaves a moved directory behind that the status calls staged.
     """
 
-    seen: Observed
+    seen: ServiceFacts
     draft: Draft
     claim: str
     claim_uid: str
@@ -125,25 +125,36 @@ class _Sync:
         own = sorted((job for job in self.seen.sync_jobs if job.key == key), key=lambda job: -job.attempt)
         foreign = [job for job in self.seen.sync_jobs if job.key != key]
         newest = next((job for job in own if not job.terminating), None)
-        for job in (*foreign, *own):
-            if job is not newest and not job.terminating:
-                self._drop(job)
+        alone = own == [newest] and not foreign
+        self._drop_others(newest)
         if newest is not None and newest.phase == "succeeded" and not _superseded(newest):
             self._drop(newest)
-            done = Recorded(key, self.claim, self.claim_uid)
-            alone = own == [newest] and not foreign
-            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=alone)
-        recorded = self.recorded
+            return self._done(key, at_rest=alone)
         leaving = self._leaving_unmarked()
-        if recorded.key == key and (foreign or leaving or self._coming_back() or self._found_undeclared()):
-            recorded = Recorded("", recorded.claim, recorded.claim_uid)
+        recorded = self._counting(key, doubted=bool(foreign) or leaving)
         if newest is None and recorded.key == key:
-            done = Recorded(key, self.claim, self.claim_uid)  # the key is of this very disk, whatever stands beside it
-            return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=not own)
+            return self._done(key, at_rest=not own)
         waits = bool(foreign or own) or leaving
         problem = self._next(key, paths, newest, waits=waits)
-        on_its_way = not waits if newest is None else not newest.finished and own == [newest] and not foreign
+        on_its_way = not waits if newest is None else not newest.finished and alone
         return Disk(True, self.claim, self.claim_uid, recorded, problem=problem, at_rest=on_its_way)
+
+    def _done(self, key: str, *, at_rest: bool) -> Disk:
+        """Return the disk with the declared set on it; the key is of this very disk, whatever is recorded beside it."""
+        done = Recorded(key, self.claim, self.claim_uid)
+        return Disk(True, self.claim, self.claim_uid, done, synced=True, at_rest=at_rest)
+
+    def _counting(self, key: str, *, doubted: bool) -> Recorded:
+        """Return the record, without its key where another sync may have moved something since."""
+        recorded = self.recorded
+        if recorded.key == key and (doubted or self._coming_back() or self._found_undeclared()):
+            return Recorded("", recorded.claim, recorded.claim_uid)
+        return recorded
+
+    def _drop_others(self, newest: JobState | None) -> None:
+        for job in self.seen.sync_jobs:
+            if job is not newest and not job.terminating:
+                self._drop(job)
 
     def _paths(self) -> list[str]:
         facts = self.seen.facts
@@ -242,7 +253,7 @@ def declared_paths(service: Json, artifacts: Mapping[str, ArtifactState], reject
     return sorted(paths)
 
 
-def job_pull_secrets(seen: Observed) -> tuple[Any, ...]:
+def job_pull_secrets(seen: ServiceFacts) -> tuple[Any, ...]:
     """Pull secrets of the service's Jobs: its own, else its RuntimeConfig's."""
     own = view.items(seen.service, "spec", "imagePullSecrets")
     return tuple(own or view.items(seen.facts.config.spec, "imagePullSecrets"))

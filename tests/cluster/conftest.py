@@ -33,6 +33,7 @@ SETTINGS = {
     "scratch_guard": "5s",
     "unload_grace": "20s",
     "adopt_managed_by": '["another-operator"]',
+    "field_validation": "Strict",  # a misspelt field in a write of the product fails its test
 } | {
     name: value
     for name, _, value in (pair.partition("=") for pair in os.environ.get("AIM_DEV_SET", "").split())

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
 from devcluster.kserve.__main__ import READY_LINE
+from devcluster.paths import path_for
 from kube.errors import ApiError
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from api.view import JsonObject
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
+from devcluster.paths import path_for
 from tests.waiting import until
 
 PYTHON = sys.executable

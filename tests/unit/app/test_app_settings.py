@@ -89,10 +89,16 @@ cli = typer.Typer()
 add_serve(cli)
 
 BAD = {
-    "no controller": ({"controllers": "services"}, 'no controller has the name "services"; available: service, artifact, '),
+    "no controller": (
+        {"controllers": "services"},
+        'no controller has the name "services"; available: service, artifact, ',
+    ),
     "no number": ({"workers": "many"}, '--workers (from flag --workers): "many": input should be a valid integer'),
     "too small": ({"workers": "0"}, '--workers (from flag --workers): "0": input should be greater than or equal to 1'),
-    "no duration": ({"drain": "soon"}, '"soon": is not a valid duration (write 30s, 15m, 1h30m, or a number of seconds)'),
+    "no duration": (
+        {"drain": "soon"},
+        '"soon": is not a valid duration (write 30s, 15m, 1h30m, or a number of seconds)',
+    ),
     "below its least": ({"refresh_interval": "4s"}, '"4s": input should be greater than or equal to 5 seconds'),
     "no choice": ({"deployment_mode": "Knative"}, "input should be 'Standard' or 'RawDeployment'"),
     "no namespace": ({"namespaces": "Team_A"}, '"Team_A" is not a valid namespace name'),
@@ -120,7 +126,9 @@ def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
         assert words in text
 
 
-@pytest.mark.parametrize(("content", "words"), [("a: [", "is not valid YAML"), ("- a", "keys and values"), (None, "No such")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("a: [", "is not valid YAML"), ("- a", "keys and values"), (None, "No such")]
+)
 def test_a_bad_file_is_named(tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "s.yaml"
     if content is not None:
@@ -135,9 +143,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_no_setting_earns_a_warning() -> None:
-    assert load_settings(environ={"AIMA_WORKRES": "3"})[1] == [
-        'unknown variable "AIMA_WORKRES" is ignored'
-    ]
+    assert load_settings(environ={"AIMA_WORKRES": "3"})[1] == ['unknown variable "AIMA_WORKRES" is ignored']
 
 
 @given(st.integers(0, 10**10))

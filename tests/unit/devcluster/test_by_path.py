@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from devcluster.by_path import Kube, path_for
+from devcluster.by_path import Kube
+from devcluster.paths import path_for
 from kube.auth import NoCredentials, plain_credentials
 from kube.client import Client
 from kube.errors import Invalid, NotFound

@@ -11,7 +11,7 @@ import pytest
 
 from api.kinds import LEASE
 from kube.client import Client
-from kube.lease import Lease, Seen, may_take, see
+from kube.lease import Lease, SeenLease, may_take, see
 from tests.unit.kube.fake_api import FakeApi, status
 from tests.waiting import in_background, until
 
@@ -27,8 +27,8 @@ def lease_object(holder: str, version: str, renew: str = "t0", duration: int = 1
     return {"metadata": {"name": "aim-adapters", "namespace": "ns", "resourceVersion": version}, "spec": spec}
 
 
-def seen(holder: str, changed_at: float, duration: float = 15) -> Seen:
-    return Seen(holder, duration, (holder, "t", "1"), changed_at, {})
+def seen(holder: str, changed_at: float, duration: float = 15) -> SeenLease:
+    return SeenLease(holder, duration, (holder, "t", "1"), changed_at, {})
 
 
 CASES = {
@@ -42,7 +42,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("what", "now", "expected"), CASES.values(), ids=CASES)
-def test_who_may_take_it(what: Seen | None, now: float, expected: bool) -> None:
+def test_who_may_take_it(what: SeenLease | None, now: float, expected: bool) -> None:
     assert may_take(what, "me", now) is expected
 
 

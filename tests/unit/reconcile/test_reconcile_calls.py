@@ -33,7 +33,7 @@ from api.names import (
 )
 from api.view import JsonObject
 from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
-from kube.client import Client, Page
+from kube.client import Client, ListPage
 from kube.engine import Watch
 from kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error
 from kube.poll import Poller
@@ -87,10 +87,10 @@ class Server:
             raise Conflict(409, "Conflict", "uid mismatch")
         return self.stored(kind, obj)
 
-    async def list_pages(self, kind: Kind, namespace: str, *, field_selector: str) -> AsyncIterator[Page]:
+    async def list_pages(self, kind: Kind, namespace: str, *, field_selector: str) -> AsyncIterator[ListPage]:
         self.calls.append(f"list {kind.plural}")
         there = self.behind.get((kind, field_selector.removeprefix("metadata.name=")))
-        yield Page([there] if there else [], "1", False)
+        yield ListPage([there] if there else [], "1", False)
 
     def _cached(self, kind: Kind, obj: dict[str, Any]) -> dict[str, Any] | None:
         return self.informers[kind].get(obj["metadata"]["namespace"], view.name_of(obj))

@@ -164,15 +164,14 @@ async def drip(request: web.Request) -> web.StreamResponse:
     return answer
 
 
+SMALL_AND_LARGE = gzip.compress(LISTED + b" " * 8 * MAX_BYTES)
 BAD: dict[str, Answers] = {
     "an error": lambda _: web.Response(status=500),
     "a redirect": lambda _: web.Response(status=302, headers={"Location": "http://elsewhere/"}),
     "no JSON": lambda _: sent(b"<html>"),
     "JSON of another shape": lambda _: sent(b'{"data": 7}'),
     "more than any list needs": lambda _: sent(LISTED + b" " * MAX_BYTES),
-    "a little that is very much": lambda _: sent(
-        gzip.compress(LISTED + b" " * 8 * MAX_BYTES), **{"Content-Encoding": "gzip"}
-    ),
+    "a little that is very much": lambda _: sent(SMALL_AND_LARGE, **{"Content-Encoding": "gzip"}),
     "an answer that drips": drip,
 }
 

@@ -16,7 +16,8 @@ from api.kinds import AIM_ARTIFACT
 from api.models import MODELS
 from api.names import fetch_key
 from api.reasons import Reason
-from reconcile.artifact.decide import Observed, decide
+from reconcile.artifact.decide import decide
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import render_reaper_job
 from reconcile.artifact.sweep import world_hash
 from reconcile.decision import Decision
@@ -43,8 +44,8 @@ def adapter(**spec: Any) -> dict[str, Any]:
     return manifest("AIMArtifact", {"metadata": {"name": "lora", "uid": "lora-uid"}, "spec": plain | spec})
 
 
-def observe(artifact: dict[str, Any], **rest: Any) -> Observed:
-    return Observed(artifact, START, ReconcileSettings(), rest.pop("config", CONFIG), **rest)
+def observe(artifact: dict[str, Any], **rest: Any) -> ArtifactFacts:
+    return ArtifactFacts(artifact, START, ReconcileSettings(), rest.pop("config", CONFIG), **rest)
 
 
 def claim(name: str = "cache", *, bound: bool = True, **metadata: Any) -> dict[str, Any]:
@@ -78,7 +79,7 @@ WAITING = {
 RETRY = {"annotations": {"aim.eai.amd.com/retry-staging": "1"}}
 LIVE_CLAIM = {"claim": claim()}
 # what is seen, (status, reason of Ready), kinds created, names of deleted Jobs
-MODELS_CASES: dict[str, tuple[Observed, tuple[str, str], list[str], int]] = {
+MODELS_CASES: dict[str, tuple[ArtifactFacts, tuple[str, str], list[str], int]] = {
     "the size is not known: the source is measured": (observe(model()), ("Pending", "MeasuringSource"), ["Job"], 0),
     "the size is declared: a claim": (
         observe(model(size="5Gi")),
@@ -208,7 +209,7 @@ MODELS_CASES: dict[str, tuple[Observed, tuple[str, str], list[str], int]] = {
 
 
 @pytest.mark.parametrize(("seen", "ready", "created", "deleted"), MODELS_CASES.values(), ids=MODELS_CASES)
-def test_model(seen: Observed, ready: tuple[str, str], created: list[str], deleted: int) -> None:
+def test_model(seen: ArtifactFacts, ready: tuple[str, str], created: list[str], deleted: int) -> None:
     decision = decide(seen)
     assert (decision.status["status"], condition(decision, "Ready")["reason"]) == ready
     assert [obj["kind"] for _, obj in decision.create] == created
@@ -223,7 +224,7 @@ def condition(decision: Decision, kind: str) -> Any:
     return next(entry for entry in decision.status["conditions"] if entry["type"] == kind)
 
 
-def check_status(seen: Observed, decision: Decision) -> None:
+def check_status(seen: ArtifactFacts, decision: Decision) -> None:
     MODELS[AIM_ARTIFACT].model_validate({**seen.artifact, "status": decision.status})
 
 
@@ -269,7 +270,7 @@ NOT_MODEL = FieldError(
     "spec.parentArtifact", Reason.PARENT_NOT_MODEL, Cause.INVALID, "this AIMArtifact is an adapter itself"
 )
 PARENT = model({"adapterPersistentVolumeClaim": "disk"})
-ADAPTERS: dict[str, tuple[Observed, tuple[str, str], int]] = {
+ADAPTERS: dict[str, tuple[ArtifactFacts, tuple[str, str], int]] = {
     "logical": (observe(adapter(compatibleWith=["o/n"])), ("Ready", "AdapterValidated"), 0),
     "its parent does not exist": (observe(adapter(parentArtifact="base")), ("Pending", "ParentArtifactNotFound"), 0),
     "its parent is an adapter": (
@@ -299,7 +300,7 @@ ADAPTERS: dict[str, tuple[Observed, tuple[str, str], int]] = {
 
 
 @pytest.mark.parametrize(("seen", "expected", "applied"), ADAPTERS.values(), ids=ADAPTERS)
-def test_adapter(seen: Observed, expected: tuple[str, str], applied: int) -> None:
+def test_adapter(seen: ArtifactFacts, expected: tuple[str, str], applied: int) -> None:
     decision = decide(seen)
     assert (decision.status["status"], condition(decision, "Ready")["reason"]) == expected
     assert len(decision.apply) == applied
@@ -357,11 +358,11 @@ PREVIEW = {"annotations": {"aim.eai.amd.com/reap": "dry-run-1"}}
 QUARTER, DAY = timedelta(minutes=15), timedelta(days=1)
 
 
-def later(seen: Observed, after: timedelta) -> Observed:
+def later(seen: ArtifactFacts, after: timedelta) -> ArtifactFacts:
     return replace(seen, now=START + after)
 
 
-SWEEPS: dict[str, tuple[Observed, str, timedelta | None]] = {
+SWEEPS: dict[str, tuple[ArtifactFacts, str, timedelta | None]] = {
     "no disk": (observe(model(DONE), claim=claim(), users=USERS), "", None),
     "nobody there, young": (observe(model(DONE), **DISK), "", QUARTER),
     "its only service came and went before the first sweep": (
@@ -415,7 +416,7 @@ SWEEPS: dict[str, tuple[Observed, str, timedelta | None]] = {
 
 
 @pytest.mark.parametrize(("seen", "sweep", "recheck"), SWEEPS.values(), ids=SWEEPS)
-def test_sweep(seen: Observed, sweep: str, recheck: timedelta | None) -> None:
+def test_sweep(seen: ArtifactFacts, sweep: str, recheck: timedelta | None) -> None:
     decision = decide(seen)
     assert (decision.sweep, decision.recheck_after) == (sweep, recheck)
     if sweep:

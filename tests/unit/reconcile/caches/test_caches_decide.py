@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from api.kinds import AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE
 from api.models import MODELS
-from reconcile.caches.decide import Observed, artifact_names, decide
+from reconcile.caches.decide import CacheFacts, decide
 from reconcile.decision import Decision
-from reconcile.objects import merge_patch
+from reconcile.objects import artifact_names, merge_patch
 from rules.examples import manifest
 from rules.validate import judge_stored
 from rules.worlds import SnapshotWorld
@@ -34,8 +34,8 @@ def artifact(name: str, created: str = "2026-01-01T00:00:00Z", **parts: Any) -> 
     return {"metadata": metadata, "spec": {"sourceUri": URI, "modelId": "Qwen/Qwen3-8B"}, **parts}
 
 
-def observe(obj: dict[str, Any], *artifacts: dict[str, Any], sources: Any = (SOURCE,), **rest: Any) -> Observed:
-    return Observed(obj, AIM_PROFILE_CACHE, START, 'AIMProfile "p"', sources, {URI: artifacts}, **rest)
+def observe(obj: dict[str, Any], *artifacts: dict[str, Any], sources: Any = (SOURCE,), **rest: Any) -> CacheFacts:
+    return CacheFacts(obj, AIM_PROFILE_CACHE, START, 'AIMProfile "p"', sources, {URI: artifacts}, **rest)
 
 
 def ready(decision: Decision) -> tuple[str, str]:
@@ -65,7 +65,7 @@ GITOPS: dict[str, Any] = {"metadata": {"ownerReferences": [{"kind": "Application
 OLD = "2025-01-01T00:00:00Z"
 MADE = "qwen3-8b-hf-qwen-qwen3-8b-c98e9bef"
 RECORDED = {"artifacts": {"young": {"name": "young", "uid": "young-uid"}}}
-CASES: dict[str, tuple[Observed, list[str], tuple[str, str], str, int]] = {
+CASES: dict[str, tuple[CacheFacts, list[str], tuple[str, str], str, int]] = {
     "its profile does not exist": (observe(cache(), sources=None), [], ("False", "NoCaches"), "Pending", 0),
     "its profile has no sources": (observe(cache(), sources=()), [], ("False", "NoCaches"), "Pending", 0),
     "nobody has the source": (observe(cache()), [MADE], ("False", "CreatingCaches"), "Progressing", 1),
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Observed, list[str], tuple[str, str], str, int]] = {
 
 
 @pytest.mark.parametrize(("seen", "names", "condition", "phase", "made"), CASES.values(), ids=CASES)
-def test_cache(seen: Observed, names: list[str], condition: tuple[str, str], phase: str, made: int) -> None:
+def test_cache(seen: CacheFacts, names: list[str], condition: tuple[str, str], phase: str, made: int) -> None:
     decision = decide(seen)
     assert sorted(decision.status["artifacts"]) == names
     assert (ready(decision), decision.status["status"], len(decision.create)) == (condition, phase, made)

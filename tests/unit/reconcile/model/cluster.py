@@ -33,12 +33,16 @@ from api.names import (
 )
 from api.view import Json
 from reconcile.artifact import decide as artifact
+from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
 from reconcile.caches import decide as caches
+from reconcile.caches.decide import CacheFacts
 from reconcile.decision import Decision
 from reconcile.jobs import JobState, read_job
-from reconcile.objects import timestamp
+from reconcile.objects import artifact_names, timestamp
 from reconcile.service import decide as service
+from reconcile.service.cache import cache_origin
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.live import live_wiring
 from reconcile.settings import ReconcileSettings
 from rules.examples import NAMESPACE
@@ -149,13 +153,13 @@ class Cluster:
         if view.is_adapter(obj):
             parent = store.get(AIM_ARTIFACT, view.parent_artifact(obj))
             return artifact.decide(
-                artifact.Observed(obj, self.machinery.now, self.settings, config, errors=errors, parent=parent)
+                ArtifactFacts(obj, self.machinery.now, self.settings, config, errors=errors, parent=parent)
             )
         known = [cache for kind in CACHES for cache in store.all(kind)]
-        holding = [cache for cache in known if view.name_of(obj) in caches.artifact_names(cache)]
+        holding = [cache for cache in known if view.name_of(obj) in artifact_names(cache)]
         disk = store.get(PERSISTENT_VOLUME_CLAIM, disk_claim_name(obj))
         return artifact.decide(
-            artifact.Observed(
+            ArtifactFacts(
                 obj,
                 self.machinery.now,
                 self.settings,
@@ -197,9 +201,7 @@ class Cluster:
             for source in sources or ()
             if (uri := view.text(source, "sourceUri"))
         }
-        return caches.decide(
-            caches.Observed(obj, cache_kind, self.machinery.now, f'{kind.kind} "{name}"', sources, found)
-        )
+        return caches.decide(CacheFacts(obj, cache_kind, self.machinery.now, f'{kind.kind} "{name}"', sources, found))
 
     def _origin(self, cache_kind: Kind, obj: Json) -> tuple[Kind, Json | None]:
         """What a cache is for: a profile, or a template (a model, where the service has no template)."""
@@ -217,14 +219,14 @@ class Cluster:
     def _service(self, obj: Json) -> Decision:
         return service.decide(self.observe_service(obj))
 
-    def observe_service(self, obj: Json) -> service.Observed:
+    def observe_service(self, obj: Json) -> ServiceFacts:
         store, machinery = self.store, self.machinery
         facts = see_service(obj, store.world())
         isvc = store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(obj), NAMESPACE))
-        origin, wiring = service.cache_origin(facts), live_wiring(isvc)
+        origin, wiring = cache_origin(facts), live_wiring(isvc)
         claim = view.text(facts.base.artifact, "status", "adapterPersistentVolumeClaim") if facts.base.known else None
         stage_jobs = self._jobs(obj, ROLE_STAGING)
-        return service.Observed(
+        return ServiceFacts(
             facts,
             machinery.now,
             self.settings,

@@ -8,7 +8,7 @@ import pytest
 
 from api.kinds import AIM_MODEL, AIM_SERVICE_TEMPLATE
 from api.models import MODELS
-from reconcile.models.decide import Observed, decide
+from reconcile.models.decide import ModelFacts, decide
 from rules.examples import manifest
 from rules.references import Missing, Resolved, Unknown
 from rules.runtime_config import MergedRuntimeConfig
@@ -25,22 +25,22 @@ def template(**spec: Any) -> dict[str, Any]:
     return manifest("AIMServiceTemplate", {"spec": spec})
 
 
-CASES: dict[str, tuple[Observed, str, str]] = {
-    "a model": (Observed(manifest("AIMModel", {}), START, CLUSTER), "Ready", "ModelValid"),
-    "a template": (Observed(template(**GPU), START, NONE, model=FOUND, nodes=[NODE]), "Ready", "NodesMatch"),
+CASES: dict[str, tuple[ModelFacts, str, str]] = {
+    "a model": (ModelFacts(manifest("AIMModel", {}), START, CLUSTER), "Ready", "ModelValid"),
+    "a template": (ModelFacts(template(**GPU), START, NONE, model=FOUND, nodes=[NODE]), "Ready", "NodesMatch"),
     "no node offers it": (
-        Observed(template(**GPU), START, NONE, model=FOUND, nodes=[{}]),
+        ModelFacts(template(**GPU), START, NONE, model=FOUND, nodes=[{}]),
         "NotAvailable",
         "NoMatchingNode",
     ),
-    "nodes are not watched": (Observed(template(**GPU), START, NONE, model=FOUND), "Ready", "TemplateValid"),
+    "nodes are not watched": (ModelFacts(template(**GPU), START, NONE, model=FOUND), "Ready", "TemplateValid"),
     "its model does not exist": (
-        Observed(template(), START, NONE, model=Missing("qwen3-8b"), nodes=[NODE]),
+        ModelFacts(template(), START, NONE, model=Missing("qwen3-8b"), nodes=[NODE]),
         "Pending",
         "ReferenceNotFound",
     ),
     "its model cannot be read": (
-        Observed(template(), START, NONE, model=Unknown("qwen3-8b")),
+        ModelFacts(template(), START, NONE, model=Unknown("qwen3-8b")),
         "Pending",
         "ReferenceUnreadable",
     ),
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Observed, str, str]] = {
 
 
 @pytest.mark.parametrize(("seen", "phase", "reason"), CASES.values(), ids=CASES)
-def test_status(seen: Observed, phase: str, reason: str) -> None:
+def test_status(seen: ModelFacts, phase: str, reason: str) -> None:
     status = decide(seen).status
     assert (status["status"], status["conditions"][0]["reason"]) == (phase, reason)
     kind = AIM_SERVICE_TEMPLATE if "modelName" in seen.obj["spec"] else AIM_MODEL
@@ -56,13 +56,13 @@ def test_status(seen: Observed, phase: str, reason: str) -> None:
 
 
 def test_what_was_resolved_is_told() -> None:
-    model = decide(Observed(manifest("AIMModel", {}), START, CLUSTER)).status
+    model = decide(ModelFacts(manifest("AIMModel", {}), START, CLUSTER)).status
     assert model["resolvedRuntimeConfig"] == {
         "kind": "AIMClusterRuntimeConfig",
         "name": "default",
         "scope": "Cluster",
         "uid": "c",
     }
-    status = decide(Observed(template(**GPU), START, NONE, model=FOUND)).status
+    status = decide(ModelFacts(template(**GPU), START, NONE, model=FOUND)).status
     assert status["resolvedModel"]["name"] == "qwen3-8b"
     assert status["hardwareSummary"] == "2 x MI300X"

@@ -10,7 +10,7 @@ import pytest
 from api.kinds import AIM_CLUSTER_PROFILE
 from api.models import MODELS
 from reconcile.objects import merge_patch
-from reconcile.profiles.decide import Observed, decide
+from reconcile.profiles.decide import ProfileFacts, decide
 from rules.examples import manifest
 from rules.validate import judge_stored
 from rules.worlds import SnapshotWorld
@@ -22,11 +22,11 @@ OTHER = {"amd.com/gpu.device-id": "74a5"}
 CPX = BY_ID | {"amd.com/compute-memory-partition": "cpx-nps4"}
 
 
-def observe(nodes: Any, **spec: Any) -> Observed:
-    return Observed(manifest("AIMClusterProfile", {"metadata": {"generation": 2}, "spec": spec}), START, nodes)
+def observe(nodes: Any, **spec: Any) -> ProfileFacts:
+    return ProfileFacts(manifest("AIMClusterProfile", {"metadata": {"generation": 2}, "spec": spec}), START, nodes)
 
 
-CASES: dict[str, tuple[Observed, dict[str, Any], tuple[str, str]]] = {
+CASES: dict[str, tuple[ProfileFacts, dict[str, Any], tuple[str, str]]] = {
     "two nodes offer it, by label and by id": (
         observe([MI300X, BY_ID, OTHER]),
         {"status": "Ready", "matchingNodes": 2, "hardwareSummary": "1 x MI300X", "deployable": True},
@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Observed, dict[str, Any], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("seen", "fields", "ready"), CASES.values(), ids=CASES)
-def test_profile(seen: Observed, fields: dict[str, Any], ready: tuple[str, str]) -> None:
+def test_profile(seen: ProfileFacts, fields: dict[str, Any], ready: tuple[str, str]) -> None:
     status = decide(seen).status
     plain = {key: value for key, value in status.items() if key in ("status", "matchingNodes", "hardwareSummary")}
     assert plain | {"deployable": status["deployable"]} == fields

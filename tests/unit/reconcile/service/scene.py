@@ -7,7 +7,7 @@ from typing import Any
 from api.kinds import AIM_SERVICE
 from api.names import stage_key
 from reconcile.decision import Decision
-from reconcile.service.decide import Observed
+from reconcile.service.facts import ServiceFacts
 from reconcile.settings import ReconcileSettings
 from rules.examples import manifest, surroundings
 from rules.seen import see_service
@@ -36,13 +36,13 @@ def profile(**spec: Any) -> dict[str, Any]:
     return {"kind": "AIMClusterProfile", "metadata": {"name": "qwen3-8b-mi300x"}, "spec": spec}
 
 
-def observe(service: dict[str, Any], *world: dict[str, Any], **settings: Any) -> Observed:
+def observe(service: dict[str, Any], *world: dict[str, Any], **settings: Any) -> ServiceFacts:
     metadata = {"name": "chat", "uid": "service-uid", "generation": 1} | service.pop("metadata", {})
     known = surroundings([BASE, *world])
     obj = manifest("AIMService", {"metadata": metadata, **service})
     errors = tuple(judge_stored(AIM_SERVICE, obj, known).errors)
     facts = see_service(obj, known)
-    return Observed(facts, START, ReconcileSettings(**settings), errors=errors, disk_claim=CLAIM)
+    return ServiceFacts(facts, START, ReconcileSettings(**settings), errors=errors, disk_claim=CLAIM)
 
 
 def rendered(decision: Decision, kind: Any) -> list[Any]:

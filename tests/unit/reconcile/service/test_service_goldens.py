@@ -10,7 +10,8 @@ from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
 from devcluster.kserve import decide as kserve
 from devcluster.kserve.words import STANDARD
 from reconcile.jobs import read_job
-from reconcile.service.decide import Observed, decide
+from reconcile.service.decide import decide
+from reconcile.service.facts import ServiceFacts
 from tests.unit.reconcile.golden import check_golden
 from tests.unit.reconcile.service.scene import CLAIM, KEY, STAGED, SYNCED, TEMPLATE, observe, profile, rendered
 
@@ -197,7 +198,7 @@ def test_the_same_again_is_no_write(name: str) -> None:
     (isvc,) = rendered(decide(seen), INFERENCE_SERVICE)
     live = isvc | {"metadata": isvc["metadata"] | {"uid": "isvc-uid", "finalizers": ["inferenceservice.finalizers"]}}
     live["metadata"]["annotations"] = live["metadata"]["annotations"] | {"kubectl.kubernetes.io/restartedAt": "now"}
-    again = Observed(seen.facts, seen.now, seen.settings, errors=seen.errors, disk_claim=CLAIM, isvc=live)
+    again = ServiceFacts(seen.facts, seen.now, seen.settings, errors=seen.errors, disk_claim=CLAIM, isvc=live)
     decision = decide(again)
     assert rendered(decision, INFERENCE_SERVICE) == []
     assert decision.events == ()

@@ -14,7 +14,8 @@ from api.models import MODELS
 from reconcile.decision import Decision
 from reconcile.jobs import JobState
 from reconcile.objects import agrees, merge_patch
-from reconcile.service.decide import Observed, decide
+from reconcile.service.decide import decide
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.loading import ServerPod
 from reconcile.settings import ReconcileSettings
 from rules.examples import surroundings
@@ -108,7 +109,7 @@ def test_deciding_never_raises(
     live = {"metadata": {"uid": "i", "ownerReferences": [{"uid": "service-uid"}]}, "spec": junk, "status": junk}
     for isvc, deployment in ((None, None), (live, None), (live, {"metadata": {}, "spec": junk, "status": junk})):
         decide(
-            Observed(
+            ServiceFacts(
                 see_service(service, world),
                 START,
                 ReconcileSettings(),
@@ -176,13 +177,13 @@ def test_a_second_pass_over_what_was_stored_writes_nothing(spec: Any, entries: A
     assert decision.events == ()
 
 
-def _applied(seen: Observed, decision: Decision) -> Any:
+def _applied(seen: ServiceFacts, decision: Decision) -> Any:
     for isvc in rendered(decision, INFERENCE_SERVICE):
         return isvc | {"metadata": isvc["metadata"] | {"uid": "isvc-uid"}}
     return seen.isvc
 
 
-def _left(seen: Observed, decision: Decision) -> tuple[JobState, ...]:
+def _left(seen: ServiceFacts, decision: Decision) -> tuple[JobState, ...]:
     """The Jobs after a pass: deleted ones are gone, new ones wait."""
     gone = {deletion.uid for deletion in decision.delete}
     kept = tuple(job for job in seen.stage_jobs if job.uid not in gone and not job.terminating)
@@ -200,7 +201,7 @@ def _left(seen: Observed, decision: Decision) -> tuple[JobState, ...]:
     return (*kept, *made)
 
 
-def _writes(seen: Observed, decision: Decision) -> list[str]:
+def _writes(seen: ServiceFacts, decision: Decision) -> list[str]:
     changed = [
         obj["metadata"]["name"]
         for kind, obj in decision.apply

@@ -14,7 +14,8 @@ from api.models import MODELS
 from api.reasons import Reason
 from reconcile.conditions import Condition
 from reconcile.decision import Decision
-from reconcile.service.decide import Observed, decide
+from reconcile.service.decide import decide
+from reconcile.service.facts import ServiceFacts
 from reconcile.service.loading import ServerPod
 from reconcile.service.report import ready_condition
 from reconcile.service.serving import Gate
@@ -22,7 +23,7 @@ from tests.unit.reconcile.model.life import START
 from tests.unit.reconcile.service.scene import CLAIM, SYNCED, observe, profile, rendered
 
 
-def running(spec: dict[str, Any] | None = None, *world: dict[str, Any], **service: Any) -> Observed:
+def running(spec: dict[str, Any] | None = None, *world: dict[str, Any], **service: Any) -> ServiceFacts:
     """A dynamic service whose InferenceService is as it should be."""
     seen = observe({"spec": {"adapterMode": "dynamic"} | (spec or {}), "status": SYNCED, **service}, *world)
     (isvc,) = rendered(decide(seen), INFERENCE_SERVICE)
@@ -43,7 +44,7 @@ def deployment(ready: int, replicas: int = 1, *, updated: int | None = None, lag
     }
 
 
-def with_verdict(seen: Observed, ready: str, reason: str = "", message: str = "") -> Observed:
+def with_verdict(seen: ServiceFacts, ready: str, reason: str = "", message: str = "") -> ServiceFacts:
     entries = [
         {"type": kind, "status": ready} | ({"reason": reason, "message": message} if reason else {})
         for kind in ("Ready", "PredictorReady")
@@ -70,7 +71,7 @@ LEAVING = CRASHING | {"metadata": CRASHING["metadata"] | {"deletionTimestamp": "
 
 STOPPED = {"conditions": [{"type": "Stopped", "status": "True"}]}
 TRUE = ("True", "InferenceServiceReady", "Running")
-CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
+CASES: dict[str, tuple[ServiceFacts, tuple[str, str, str]]] = {
     "nothing is there yet, this pass makes it": (observe({"spec": {}}), ("False", "Starting", "Starting")),
     "KServe has said nothing": (running(), ("False", "Starting", "Starting")),
     "a replica serves": (with_verdict(replace(running(), deployment=deployment(1)), "True"), TRUE),
@@ -195,7 +196,7 @@ CASES: dict[str, tuple[Observed, tuple[str, str, str]]] = {
 
 
 @pytest.mark.parametrize(("seen", "expected"), CASES.values(), ids=CASES)
-def test_readiness(seen: Observed, expected: tuple[str, str, str]) -> None:
+def test_readiness(seen: ServiceFacts, expected: tuple[str, str, str]) -> None:
     status = decide(seen).status
     MODELS[AIM_SERVICE].model_validate({**seen.service, "status": status})
     conditions = {entry["type"]: entry for entry in status["conditions"]}

@@ -15,7 +15,7 @@ from rules.runtime_config import MergedRuntimeConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ArtifactFacts:
     """All that a pass over one artifact looks at.
 
     `claim_problem` and `disk_problem`: what a provisioner said about a claim, empty when nothing.

@@ -44,7 +44,7 @@ ADAPTER_CONFIG_REASONS = frozenset(
 
 
 @dataclass(frozen=True)  # without slots: what follows from the fields is worked out once and kept
-class Observed:
+class ServiceFacts:
     """All that a pass over one service looks at.
 
     `facts`: what follows from the service and the world by the rules; `plan`: what they say is to run. `caches`: caches
