@@ -137,6 +137,11 @@ $(AUDIT_STAMP): requirements-audit.lock
 	$(call install,$(AUDIT_VENV),requirements-audit.lock)
 	@touch $@
 
+.PHONY: dist
+dist: $(STAMP) ## build the wheel and package the chart into dist/
+	@$(PY) -m hatchling build -t wheel -d dist
+	@$(PY) -m tools.package_chart dist
+
 .PHONY: lock
 lock: $(STAMP) ## resolve the dependencies again, to the newest allowed versions (and to the lowest, for test-lowest)
 	@mkdir -p build
