@@ -13,7 +13,21 @@ DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 AUDIT_VENV ?= .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
-# pypi or osv: whom to ask for known vulnerabilities
+LOWEST_VENV ?= .venv-lowest
+LOWEST_STAMP := $(LOWEST_VENV)/.installed
+# $(call install,VENV,LOCK): a venv with exactly what a lock file lists
+define install
+	@test -x $(1)/bin/python || python3 -m venv $(1)
+	@echo "installing the locked dependencies into $(1)"
+	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2)
+endef
+# $(call install-project,VENV): this checkout, so that its commands and metadata exist
+define install-project
+	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endef
+# $(call compile,ARGUMENTS OF uv pip compile): for every platform, with hashes, without names of registries
+compile = $(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q $(1)
+# pypi or osv: the service to ask for known vulnerabilities
 AUDIT_SERVICE ?= pypi
 CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules \
 	tools.reference_commands tools.reference_metrics tools.reference_reasons tools.reference_settings
@@ -29,10 +43,8 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv from the lock file
 
 $(STAMP): requirements-dev.lock pyproject.toml
-	@test -x $(PY) || python3 -m venv $(VENV)
-	@echo "installing the locked dependencies into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(call install,$(VENV),requirements-dev.lock)
+	$(call install-project,$(VENV))
 	@touch $@
 
 .PHONY: tools
@@ -65,6 +77,15 @@ test-cluster: $(STAMP) tools ## the real control plane, the process node, real s
 test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
 	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/chart
 
+.PHONY: test-lowest
+test-lowest: $(LOWEST_STAMP) ## unit tests with the lowest versions that pyproject.toml allows
+	$(LOWEST_VENV)/bin/pytest tests/unit -n $(WORKERS) -p no:cacheprovider
+
+$(LOWEST_STAMP): requirements-lowest.lock pyproject.toml
+	$(call install,$(LOWEST_VENV),requirements-lowest.lock)
+	$(call install-project,$(LOWEST_VENV))
+	@touch $@
+
 .PHONY: test-long
 test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, many rounds
 	AIM_TEST_LONG=1 $(PYTEST) tests
@@ -78,7 +99,7 @@ bench: $(STAMP) tools ## benchmarks: print ratios, write JSON to build/bench/
 	@for bench in bench/*/bench.py; do $(PY) $$bench || exit 1; done
 
 .PHONY: generate
-generate: $(STAMP) ## write all generated files anew: CRDs, chart schema, reference pages
+generate: $(STAMP) ## write all generated files: CRDs, chart schema, reference pages
 	@for module in $(CHECKED); do $(PY) -m $$module write || exit 1; done
 
 .PHONY: verify
@@ -90,7 +111,7 @@ golden: $(STAMP) ## rewrite the golden files; review reads the diff
 	GOLDEN=1 $(PYTEST) tests/unit tests/chart -q -k golden
 
 .PHONY: pictures
-pictures: $(STAMP) ## draw the pictures of README and docs anew, from real output and with Chromium
+pictures: $(STAMP) ## draw the pictures of README and docs again, from real output and with Chromium
 	@$(PY) docs/pictures.py && $(PY) -m tests.console.pictures
 
 .PHONY: docs
@@ -99,9 +120,7 @@ docs: $(DOCS_STAMP) ## build the documentation site into build/site, every link 
 	@echo "build/site/index.html"
 
 $(DOCS_STAMP): requirements-docs.lock
-	@test -x $(DOCS_VENV)/bin/python || python3 -m venv $(DOCS_VENV)
-	@echo "installing the locked dependencies into $(DOCS_VENV)"
-	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	$(call install,$(DOCS_VENV),requirements-docs.lock)
 	@touch $@
 
 .PHONY: sbom
@@ -118,20 +137,24 @@ audit: $(AUDIT_STAMP) ## known vulnerabilities of what the image holds; error 3:
 	@$(AUDIT_VENV)/bin/python -m tools.supply_chain audit build/audit.json build/audit.log
 
 $(AUDIT_STAMP): requirements-audit.lock
-	@test -x $(AUDIT_VENV)/bin/python || python3 -m venv $(AUDIT_VENV)
-	@echo "installing the locked dependencies into $(AUDIT_VENV)"
-	@$(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+	$(call install,$(AUDIT_VENV),requirements-audit.lock)
 	@touch $@
 
+.PHONY: dist
+dist: $(STAMP) ## build the wheel and package the chart into dist/
+	@$(PY) -m hatchling build -t wheel -d dist
+	@$(PY) -m tools.package_chart dist
+
 .PHONY: lock
-lock: $(STAMP) ## resolve the dependencies again, to the newest allowed
-	$(RUN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-dev.lock
-	$(RUN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header -q -c requirements-dev.lock -o requirements.lock
-	for group in docs audit; do \
-		$(RUN)/uv pip compile --group $$group --universal --python-version 3.11 --generate-hashes --no-header -q --upgrade -o requirements-$$group.lock || exit 1; \
-	done
-	echo hatchling | $(RUN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate -q -c requirements-dev.lock -o requirements-build.lock
+lock: $(STAMP) ## resolve the dependencies again, to the newest allowed versions (and to the lowest, for test-lowest)
+	@mkdir -p build
+	$(call compile,pyproject.toml --extra dev --upgrade -o requirements-dev.lock)
+	$(call compile,pyproject.toml -c requirements-dev.lock -o requirements.lock)
+	for group in docs audit; do $(call compile,--group $$group --upgrade -o requirements-$$group.lock) || exit 1; done
+	echo hatchling | $(call compile,- --no-annotate -c requirements-dev.lock -o requirements-build.lock)
+	$(call compile,pyproject.toml --no-annotate --resolution lowest-direct --upgrade -o build/lowest.txt)
+	$(call compile,pyproject.toml --extra dev --no-annotate --upgrade -c build/lowest.txt -o requirements-lowest.lock)
 
 .PHONY: clean
 clean: ## remove what the targets made here (not the tool cache in ~/.cache/aim-adapters)
-	rm -rf $(VENV) $(DOCS_VENV) $(AUDIT_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) $(AUDIT_VENV) $(LOWEST_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
