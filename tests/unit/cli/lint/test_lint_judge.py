@@ -313,7 +313,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     code, text = run(str(tmp_path))
     assert code == 0
     assert text.splitlines() == [
-        f"note: {tmp_path}/chart/templates was left out; render it: "
+        f"note: {tmp_path}/chart/templates was skipped; to check it, run "
         f"helm template {tmp_path}/chart | aim-adapters lint -",
         "no findings: 1 object in 9 files, of which 8 files hold none",
     ]
@@ -344,7 +344,7 @@ def test_a_kustomization_and_its_patches_are_no_manifests(tmp_path: Path) -> Non
     over = tmp_path / "over"
     assert code == 0, text
     assert text.splitlines() == [
-        f"note: the patches of {over}/kustomization.yaml were left out; render it: "
+        f"note: the patches of {over}/kustomization.yaml were skipped; to check them, run "
         f"kustomize build {over} | aim-adapters lint -",
         "no findings: 1 object in 3 files, of which 2 files hold none",
     ]

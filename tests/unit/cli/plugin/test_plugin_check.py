@@ -163,7 +163,7 @@ def test_more_replicas_roll_nothing() -> None:
     assert (found.changes, found.scaled) == ((), ("maxReplicas 1 → 3", "minReplicas 1 → 3"))
 
 
-def test_what_breaks_and_what_is_mended() -> None:
+def test_what_breaks_and_what_is_fixed() -> None:
     before, scene = running(Scene()), Scene()
     assert scene.sql is not None
     scene.sql["spec"]["rank"] = 64
@@ -171,7 +171,7 @@ def test_what_breaks_and_what_is_mended() -> None:
     assert len(found.broken) == 1
     assert "above the ceiling 32" in found.broken[0]
     back = effect(replace(scene.snapshot(), isvc=before.isvc), before)
-    assert (back.broken, len(back.mended)) == ((), 1)
+    assert (back.broken, len(back.fixed)) == ((), 1)
 
 
 def test_values_of_a_users_variables_are_not_shown() -> None:
@@ -282,7 +282,7 @@ def test_rendering_is_deterministic() -> None:
 def test_the_size_that_only_the_source_tells_is_noted() -> None:
     code, _, said = render(MANIFESTS.replace(", size: 16Gi", ""))
     assert code == 0
-    assert "60Gi stands for it" in said
+    assert "60Gi is assumed" in said
 
 
 def test_what_would_not_be_served_is_told() -> None:

@@ -71,7 +71,7 @@ def test_a_deferred_ceiling_says_what_it_waits_for() -> None:
     scene = Scene(sql=None)
     scene.status["adapterMaxRank"] = 64
     text = as_text(status.lines(scene.snapshot()))
-    assert "rank 64 (status.adapterMaxRank); 32 is asked for, waits for sql" in text
+    assert "rank 64 (status.adapterMaxRank); requested: 32, waits for sql" in text
 
 
 def test_the_view_is_json_and_yaml() -> None:
@@ -149,7 +149,7 @@ def test_differences_are_told_once() -> None:
     assert differences(old, new) == [
         "team/chat Running → Degraded",
         "team/chat adapter sql Loaded → Failed: DiskFull: no",
-        "team/chat adapter med is gone",
+        "team/chat adapter med removed",
     ]
     assert differences(new, new) == []
 
@@ -298,7 +298,7 @@ def test_waiting_for_another_try(
 
 
 def test_the_same_words_are_said_once() -> None:
-    """An invalid adapter is told by two conditions; a ceiling that is asked for and in force is no news."""
+    """An invalid adapter is told by two conditions; a requested ceiling that is in force is not shown again."""
     scene = Scene()
     for kind in ("ConfigValid", "Adapters"):
         scene.say(kind, "False", "AdapterConfigInvalid", "spec.adapters[0].name: its rank is too large")
@@ -306,5 +306,5 @@ def test_the_same_words_are_said_once() -> None:
     scene.spec["adapterRuntime"] = {"maxRank": 32}
     text = as_text(status.lines(scene.snapshot()))
     assert text.count("its rank is too large") == 1
-    assert "is asked for" not in text
+    assert "requested" not in text
     assert "next try" not in text
