@@ -3,7 +3,7 @@
 Starts our server three times (bare answer, rules, rules while the reconciler goes over 5,000 services in the same
 process), checks every verdict, then measures them and any other URLs interleaved (A B C, C B A): open loop at a fixed
 rate, then saturation over keep-alive connections. CPU and memory are those of the listening process; the one that
-reconciles stands still while others are measured. Prints a table of medians with ratios to the bare answer, what
+reconciles is stopped while others are measured. Prints a table of medians with ratios to the bare answer, what
 reconciling costs reviews, memory over 50,000 reviews, and writes `build/bench/admission.json`.
 """
 
@@ -61,7 +61,7 @@ class Target:
 
     @contextmanager
     def going(self) -> Iterator[None]:
-        """Let a busy process go on for as long as it is measured."""
+        """Continue a stopped process while it is measured."""
         if self.busy:
             os.kill(self.pid, signal.SIGCONT)
             time.sleep(_SETTLE_SECONDS)
@@ -369,7 +369,7 @@ async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dic
                 rows[target.name].append(await measure(target, trust, corpus, options))
     loads = [row["load"] for found in rows.values() for row in found]
     sys.stdout.write(
-        f"load average {min(loads):.1f} to {max(loads):.1f}, ours included; medians of {options.rounds} rounds; "
+        f"load average {min(loads):.1f} to {max(loads):.1f}, this bench included; medians of {options.rounds} rounds; "
         f"at {options.rate}/s, then full with {options.connections} connections\n{table(rows)}\n"
     )
     if "resync" in rows:

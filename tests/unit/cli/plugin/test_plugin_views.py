@@ -61,7 +61,7 @@ def test_the_screen() -> None:
     assert squeezed(as_text(status.lines(spoilt().snapshot()))) == squeezed(SCREEN)
 
 
-def test_conditions_that_are_not_true_are_told() -> None:
+def test_conditions_that_are_not_true_are_shown() -> None:
     scene = Scene()
     scene.say("Adapters", "False", "AdapterConfigInvalid", "sql does not fit")
     assert "Adapters: AdapterConfigInvalid: sql does not fit" in as_text(status.lines(scene.snapshot()))
@@ -142,7 +142,7 @@ def test_sizes(count: int | None, text: str) -> None:
 # -- watch and waits ------------------------------------------------------------------------------------------------
 
 
-def test_differences_are_told_once() -> None:
+def test_differences_are_shown_once() -> None:
     old, new = service(), service()
     new["status"]["status"] = "Degraded"
     new["status"]["adapters"] = [entry("sql", state="Failed", lastError="DiskFull: no")]
@@ -276,7 +276,7 @@ RETRIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, tuple[bool, bool]
         False,
         (False, True),
     ),
-    "mended": ({"state": "Failed", "lastError": "DiskFull: x"}, {"attempts": 2}, False, (True, False)),
+    "fixed": ({"state": "Failed", "lastError": "DiskFull: x"}, {"attempts": 2}, False, (True, False)),
     "refused by a rule: no Job will change that": (
         {"state": "Failed", "lastError": "AdapterIncompatible: x"},
         {"state": "Failed", "lastError": "AdapterIncompatible: x"},
@@ -297,8 +297,8 @@ def test_waiting_for_another_try(
     assert (waited.done, waited.failed) == expected
 
 
-def test_the_same_words_are_said_once() -> None:
-    """An invalid adapter is told by two conditions; a requested ceiling that is in force is not shown again."""
+def test_the_same_words_are_shown_once() -> None:
+    """Two conditions report an invalid adapter; a requested ceiling that is in force is not shown again."""
     scene = Scene()
     for kind in ("ConfigValid", "Adapters"):
         scene.say(kind, "False", "AdapterConfigInvalid", "spec.adapters[0].name: its rank is too large")
