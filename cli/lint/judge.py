@@ -1,4 +1,4 @@
-"""All that can be said about manifests: shapes, then rules over the world that they make together. Pure."""
+"""Checks manifests: their shapes, then the rules over all given objects. Pure."""
 
 from __future__ import annotations
 
