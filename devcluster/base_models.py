@@ -35,7 +35,7 @@ BASE_MODELS = (
 
 
 def write_base_model(root: Path, model: BaseModel) -> None:
-    """Write the model to ROOT/ORG/NAME/, once: files that exist are somebody's, and stay."""
+    """Write the model to ROOT/ORG/NAME/, once; existing files are kept."""
     folder = root / model.model_id
     if folder.exists():
         return

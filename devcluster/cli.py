@@ -1,4 +1,4 @@
-"""The commands `up`, `down`, `info` and `logs`: what people type. `aim-adapters dev` mounts them."""
+"""The commands of `aim-adapters dev`: `up`, `down`, `info`, `logs`, `build`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import typer
 from devcluster.folder import DEFAULT_FOLDER
 
 app = typer.Typer(
-    name="dev", help="Run a whole cluster on this machine.", no_args_is_help=True, pretty_exceptions_enable=False
+    name="dev", help="Run a development cluster on this machine.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 
-Folder = Annotated[Path, typer.Option("--dir", help="The cluster's folder.", show_default=True)]
+Folder = Annotated[Path, typer.Option("--dir", help="Folder of the cluster.", show_default=True)]
 _FOLDER = Path(DEFAULT_FOLDER)
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """Split NAME=VALUE pairs; the last one of a name counts.
+    """Split NAME=VALUE pairs; the last one of a name wins.
 
     Raises: typer.BadParameter for a pair without a name or without "=".
     """
@@ -28,7 +28,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f'"{pair}" is no NAME=VALUE', param_hint="--set")
+            raise typer.BadParameter(f'"{pair}" does not have the form NAME=VALUE', param_hint="--set")
         settings[name.strip()] = value
     return settings
 
@@ -36,13 +36,13 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
 @app.command()
 def up(
     folder: Folder = _FOLDER,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw the folder's old world away first.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the previous cluster of the folder first.")] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the service; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the server. Repeatable.")
     ] = None,
     control_plane_only: Annotated[bool, typer.Option("--control-plane-only", hidden=True)] = False,
 ) -> None:
-    """Start the cluster and return when a `kubectl apply` would be judged."""
+    """Start the cluster, and return when its admission webhooks answer."""
     from devcluster.front import bring_up  # noqa: PLC0415  only this command needs it
 
     raise typer.Exit(bring_up(folder, parse_settings(settings or []), fresh=fresh, bare=control_plane_only))
@@ -50,7 +50,7 @@ def up(
 
 @app.command()
 def build() -> None:
-    """Build the programs that `up` needs, if they are not there yet; say where they are."""
+    """Build the programs that `up` needs unless they exist, and show where they are."""
     from devcluster.front import build_programs  # noqa: PLC0415  only this command needs it
 
     raise typer.Exit(build_programs(sys.stdout))
@@ -58,7 +58,7 @@ def build() -> None:
 
 @app.command()
 def down(folder: Folder = _FOLDER) -> None:
-    """Stop the cluster; its world stays in the folder."""
+    """Stop the cluster. Its objects and volumes stay in the folder."""
     from devcluster.front import take_down  # noqa: PLC0415  only this command needs it
 
     raise typer.Exit(take_down(folder))
@@ -67,9 +67,9 @@ def down(folder: Folder = _FOLDER) -> None:
 @app.command()
 def info(
     folder: Folder = _FOLDER,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say where everything is."""
+    """Show addresses, folders and credentials."""
     from devcluster.info import NotRunningError, describe, gather  # noqa: PLC0415  only this command needs it
 
     try:
@@ -85,9 +85,9 @@ def info(
 
 @app.command()
 def logs(
-    name: Annotated[str, typer.Argument(help="A process (see `info`) or a pod: NAME, NAMESPACE/NAME.")],
+    name: Annotated[str, typer.Argument(help="A process (see `info`) or a pod: NAME or NAMESPACE/NAME.")],
     folder: Folder = _FOLDER,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as the log grows.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new lines.")] = False,
 ) -> None:
     """Print the log of a process or pod."""
     from devcluster.front import print_log  # noqa: PLC0415  only this command needs it
@@ -96,7 +96,7 @@ def logs(
 
 
 def main() -> None:
-    """Run the commands on their own."""
+    """Run the commands without `aim-adapters`."""
     app()
 
 

@@ -1,8 +1,8 @@
 """The supervisor of one cluster: starts everything in order, keeps it running, stops it.
 
-`dev up` is only the front: it starts a guard (devcluster/guard.py), the guard starts the supervisor, and over a socket
-the supervisor tells its progress. Until `up` has acknowledged that all is ready, the end of that socket means that `up`
-was killed, and the supervisor stops everything. Afterwards it runs until SIGTERM.
+`dev up` starts a guard (devcluster/guard.py), and the guard starts the supervisor. The supervisor reports its progress
+over a socket. Until `up` has acknowledged that the cluster is ready, a closed socket means that `up` was killed. The
+supervisor then stops everything. Afterwards it runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Link:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
 
     def send(self, event: Event) -> None:
-        """Tell one event; a listener that has gone is no error here."""
+        """Send one event; a closed connection is ignored."""
         assert self._writer is not None
         if not self._writer.is_closing():
             self._writer.write(json.dumps(event.as_json()).encode() + b"\n")
 
     async def wait_word(self) -> bool:
-        """Wait for a line from `up`; False when it has gone."""
+        """Wait for a line from `up`; False when `up` has ended."""
         assert self._reader is not None
         try:
             return bool(await self._reader.readline())
@@ -80,7 +80,7 @@ class Supervisor:
         self.startup = Startup(options, self.layout, self.keeper, self.progress)
 
     async def run(self) -> int:
-        """Bring the cluster up, hold it, take it down; return the exit code."""
+        """Start the cluster, keep it running, stop it; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
@@ -92,7 +92,7 @@ class Supervisor:
             await self.link.close()
 
     async def _come_up(self) -> bool:
-        """Start all; False when a step failed, or `up` has gone, or a stop is asked for."""
+        """Start everything; False when a step failed, `up` has ended, or a stop is requested."""
         start = asyncio.create_task(self.startup.run())
         word = asyncio.create_task(self.link.wait_word())
         stop = asyncio.create_task(self.stop.wait())
@@ -115,8 +115,8 @@ class Supervisor:
             return False
         except Exception as error:
             log.exception("the start failed")
-            told = f"{type(error).__name__}: {error}"
-            self.progress.failed(StepError("start", "no error", told, str(self.layout.log_of("supervisor"))))
+            seen = f"{type(error).__name__}: {error}"
+            self.progress.failed(StepError("start", "no error", seen, str(self.layout.log_of("supervisor"))))
             word.cancel()
             return False
         self.keeper.relax()
@@ -129,12 +129,12 @@ class Supervisor:
             return False
 
     async def _hold(self) -> bool:
-        """Wait until a stop is asked for."""
+        """Wait until a stop is requested."""
         await self.stop.wait()
         return True
 
     def write_state(self) -> None:
-        """Write which processes run now."""
+        """Write the list of running processes."""
         state = {
             "ready": self.ready,
             "startedAt": self.began,
@@ -150,7 +150,7 @@ class Supervisor:
         temporary.replace(self.layout.state)
 
     async def _go_down(self) -> None:
-        """Stop everything: what uses the API server first, so that it can say goodbye."""
+        """Stop everything, the clients of the API server first, so that they can finish."""
         self.ready = False
         await self.startup.stop_tasks()
         await self.keeper.stop(["node"])
@@ -165,7 +165,7 @@ class Supervisor:
 
 def _ended(error: ProcessEndedError, layout: Layout) -> StepError:
     path = layout.log_of(error.command.name)
-    return StepError(f"start {error.command.name}", "it keeps running", f"{error}\n{tail(path)}", str(path))
+    return StepError(f"start {error.command.name}", "the process keeps running", f"{error}\n{tail(path)}", str(path))
 
 
 async def _main(arguments: list[str]) -> int:

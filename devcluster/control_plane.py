@@ -206,7 +206,7 @@ async def wait_api_server(progress: Progress, site: Site, kube: Kube) -> None:
             return _failing_checks(error.message)
         return None
 
-    with progress.step("kube-apiserver /readyz") as step:
+    with progress.step("wait for kube-apiserver /readyz") as step:
         await poll(
             step,
             probe,
@@ -225,7 +225,7 @@ async def wait_service_account(progress: Progress, site: Site, kube: Kube) -> No
     await wait_object(
         progress,
         kube,
-        "default service account",
+        "wait for the default service account",
         "/api/v1/namespaces/default/serviceaccounts/default",
         log=str(site.layout.log_of("kube-controller-manager")),
     )
@@ -241,7 +241,7 @@ async def wait_object(
     timeout_s: float = _READY_S,
     missing: Callable[[dict[str, object]], str | None] = lambda _: None,
 ) -> None:
-    """Wait until the object at `path` exists and `missing` says of it that nothing is missing (None).
+    """Wait until the object at `path` exists and `missing` returns None for it.
 
     Raises: StepError.
     """
@@ -250,10 +250,10 @@ async def wait_object(
         try:
             return missing(await kube.get(path, timeout_s=5.0))
         except ApiError as error:
-            return "not there yet" if isinstance(error, NotFound) else error.message
+            return "does not exist yet" if isinstance(error, NotFound) else error.message
 
     with progress.step(name) as step:
-        await poll(step, probe, expected="it exists", timeout_s=timeout_s, sleep=asyncio.sleep, log=log)
+        await poll(step, probe, expected="the object exists", timeout_s=timeout_s, sleep=asyncio.sleep, log=log)
 
 
 def _failing_checks(message: str) -> str:

@@ -1,7 +1,7 @@
-"""The whole job shown on a cluster of its own: `make demo`.
+"""`make demo`: shows the product on a cluster of its own.
 
-Each step says what is done, runs the real kubectl, shows what a person would look at, and checks it. A step that fails
-says what was expected and what was seen; the exit code is then 1. Everything that was started is stopped.
+Each step explains what it does, runs the real kubectl, shows the result, and checks it. A failed step shows what was
+expected and what was seen; the exit code is then 1. At the end everything that was started is stopped.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLE = REPOSITORY / "config/samples/aim_v1alpha2_lora_adapters.yaml"
 SETTINGS = {"refresh_interval": "5s", "probe_period": "1s", "retry_base": "5s"}
 PATIENCE = 90.0  # seconds for one step
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy never stands before loopback
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never use a proxy for loopback
 
 SUPPORT_DE = SampleAdapter("acme/support-de", GEMMA, rank=8)  # on the hub
 LEGAL = SampleAdapter("eai-artifacts/adapters/legal-r20", GEMMA, rank=20)  # in S3, put there late
 
 
 class StepFailedError(Exception):
-    """A step did not show what it should."""
+    """A step did not have the expected result."""
 
     def __init__(self, expected: str, seen: str) -> None:
         super().__init__(expected)
@@ -51,22 +51,22 @@ class StepFailedError(Exception):
 
 @dataclass
 class Demo:
-    """A running cluster and the story told on it."""
+    """A running cluster and the steps of the demo."""
 
     info: JsonObject
 
-    # -- telling ----------------------------------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------------------------
 
     def step(self, title: str) -> None:
         """Begin a step."""
         _print(f"\n== {title}")
 
     def say(self, text: str) -> None:
-        """Explain something."""
+        """Print an explanation."""
         _print(f"   {text}")
 
     def run(self, *words: str, stdin: str | None = None, refused: bool = False, show: bool = True) -> str:
-        """Run kubectl and show it with its output. With `refused` it must fail."""
+        """Run kubectl and show the command with its output. With `refused` it must fail."""
         done = subprocess.run(
             [self.info["kubectl"], "--kubeconfig", self.info["kubeconfig"], *words],
             cwd=REPOSITORY,  # the paths that are shown are relative to it
@@ -81,39 +81,39 @@ class Demo:
             _print(f"$ kubectl {' '.join(_quoted(word) for word in words)}{_heredoc(stdin)}")
             _print("".join(f"  {line}\n" for line in output.splitlines()), end="")
         if (done.returncode != 0) != refused:
-            raise StepFailedError("kubectl to be refused" if refused else "kubectl to succeed", output or "no output")
+            raise StepFailedError("kubectl fails" if refused else "kubectl succeeds", output or "no output")
         return output
 
     def wait(self, what: str, probe: Callable[[], T | None]) -> T:
-        """Wait until the probe returns something true; say what is waited for and since when."""
-        begun = told = time.monotonic()
+        """Wait until the probe returns a true value; show what the demo waits for, and for how long."""
+        begun = shown = time.monotonic()
         seen: object = None
         while time.monotonic() - begun < PATIENCE:
             found = probe()
             if found:
                 return found
             seen = found
-            if time.monotonic() - told > 5:
-                told = time.monotonic()
-                self.say(f"… waiting for {what}, {told - begun:.0f} s")
+            if time.monotonic() - shown > 5:
+                shown = time.monotonic()
+                self.say(f"… waiting for {what} ({shown - begun:.0f} s)")
             time.sleep(0.2)
-        raise StepFailedError(f"{what} within {PATIENCE:.0f} s", self._story(seen))
+        raise StepFailedError(f"{what} within {PATIENCE:.0f} s", self._state(seen))
 
-    def _story(self, seen: object) -> str:
-        """Return what was seen, and what there is; a cluster that answers nothing more is part of the story."""
+    def _state(self, seen: object) -> str:
+        """Return what was seen, and the objects; or that the cluster does not answer."""
         try:
-            return self._world(seen)
+            return self._objects(seen)
         except (StepFailedError, subprocess.SubprocessError, ValueError, KeyError) as error:
-            told = error.seen if isinstance(error, StepFailedError) else str(error)
-            return f"{seen!r}\nand the cluster does not answer: {told}"
+            said = error.seen if isinstance(error, StepFailedError) else str(error)
+            return f"{seen!r}\nand the cluster does not answer: {said}"
 
-    def _world(self, seen: object) -> str:
+    def _objects(self, seen: object) -> str:
         state = self.run("get", "aimsvc,aimart,isvc,jobs,pods", "-o", "wide", show=False)
         services = json.loads(self.run("get", "aimsvc", "-o", "json", show=False))
         statuses = [json.dumps(item.get("status"), indent=1) for item in services["items"]]
         return "\n".join([repr(seen), state, *statuses])
 
-    # -- looking ----------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------------
 
     def get(self, kind: str, name: str) -> JsonObject | None:
         """Return an object of the namespace `default`, or None."""
@@ -121,7 +121,7 @@ class Demo:
         return json.loads(text) if text.strip() else None
 
     def adapter(self, service: str, name: str) -> JsonObject:
-        """Return an adapter's entry in the status, empty when there is none."""
+        """Return an adapter's entry in the status, empty if there is none."""
         entries = ((self.get("aimsvc", service) or {}).get("status") or {}).get("adapters") or []
         return next((entry for entry in entries if entry["name"] == name), {})
 
@@ -166,15 +166,15 @@ class Demo:
     def show_disk(self, service: str) -> None:
         """Show the files on the adapter disk of a service."""
         root = self.disk(service)
-        _print(f"$ ls <adapter disk>/{root.name}/*")
+        _print(f"files on the adapter disk in {root}:")
         for path in sorted(root.rglob("*")):
             if path.is_file():
                 _print(f"  {path.relative_to(root)}  {path.stat().st_size} bytes")
 
-    # -- the story --------------------------------------------------------------------------------------------------
+    # -- the steps --------------------------------------------------------------------------------------------------
 
     def worked_example(self) -> None:
-        """Apply the worked example and follow it until the adapter is served."""
+        """Apply the worked example and wait until the adapter is served."""
         self.step("The worked example: a base model, an adapter in S3, a dynamic service")
         self.run("apply", "-f", str(SAMPLE.relative_to(REPOSITORY)))
         self.run("get", "aimsvc,aimart")
@@ -199,26 +199,26 @@ class Demo:
         self.run("get", "aimsvc", "gemma-cs")
         self.show_models("gemma-cs")
         self.run("apply", "-f", "-", stdin=_service("gemma-cs", ["support-de"]))
-        self.wait("cs-tone-v3 to be unloaded", lambda: "cs-tone-v3" not in self.models("gemma-cs"))
+        self.wait("adapter cs-tone-v3 to be unloaded", lambda: "cs-tone-v3" not in self.models("gemma-cs"))
         gone = self.disk("gemma-cs") / "cs-tone-v3"
-        self.wait("its directory to be gone", lambda: not gone.exists())
-        self.wait("its entry to leave the status", lambda: not self.adapter("gemma-cs", "cs-tone-v3"))
+        self.wait("its directory to be removed", lambda: not gone.exists())
+        self.wait("its entry to be removed from the status", lambda: not self.adapter("gemma-cs", "cs-tone-v3"))
         self.show_disk("gemma-cs")
         self.show_models("gemma-cs")
-        self._expect("the same pod, never restarted, the same InferenceService", before, self._running("gemma-cs"))
-        self.say(", ".join(f"{key} {value}" for key, value in before.items()) + ": all as before")
+        self._expect("the same pod without a restart, and the same InferenceService", before, self._running("gemma-cs"))
+        self.say(", ".join(f"{key} {value}" for key, value in before.items()) + ": unchanged")
 
     def static_service(self) -> None:
-        """Show a static service: its InferenceService waits for all adapters; the ceiling is inferred."""
-        self.step("A static service waits for all its adapters, and infers its rank ceiling")
+        """Show a static service: its InferenceService waits for all adapters, and the rank ceiling is derived."""
+        self.step("A static service waits for all its adapters, and derives its rank ceiling")
         self.run("apply", "-f", "-", stdin=_adapter("legal-r20", f"s3://{LEGAL.folder}/", rank=20))
         self.run("apply", "-f", "-", stdin=_service("gemma-static", ["legal-r20", "support-de"], mode="static"))
         self.wait(
-            "legal-r20 to fail: S3 has no such prefix yet",
+            "adapter legal-r20 to fail, since its S3 prefix does not exist yet",
             lambda: self.adapter("gemma-static", "legal-r20").get("state") == "Failed",
         )
         self.wait(
-            "support-de to be downloaded",
+            "adapter support-de to be downloaded",
             lambda: self.adapter("gemma-static", "support-de").get("state") == "Downloaded",
         )
         self.run(
@@ -229,7 +229,7 @@ class Demo:
             "jsonpath={range .status.adapters[*]}{.name}: {.state} {.lastError}{'\\n'}{end}",
         )
         self._expect("no InferenceService while an adapter is missing", None, self.isvc("gemma-static"))
-        self.say("no InferenceService yet. Now the files are put into the bucket, and staging is asked to try at once:")
+        self.say("There is no InferenceService yet. Now the demo puts the files into the bucket and requests a retry:")
         write_adapter(Path(self.info["s3"]["root"]), LEGAL)
         self.run("annotate", "aimsvc", "gemma-static", "aim.eai.amd.com/retry-staging=1", "--overwrite")
         self.wait("both adapters to be served", lambda: {"legal-r20", "support-de"} <= set(self.models("gemma-static")))
@@ -240,31 +240,35 @@ class Demo:
         self.say(f"status.adapterMaxRank is {ceiling}: the largest rank, 20, rounded up")
 
     def refusals(self) -> None:
-        """Show what `kubectl apply` refuses, and how to mend it."""
+        """Show what `kubectl apply` refuses, and how to fix it."""
         self.step("What kubectl apply refuses")
         cases: list[tuple[str, str, str]] = [
             (
-                "the mode is a start-up property of the pod",
+                "the mode cannot be changed after creation",
                 _service("gemma-cs", ["support-de"], mode="static"),
                 "spec.adapterMode",
             ),
-            ("a static list is frozen", _service("gemma-static", ["support-de"], mode="static"), "spec.adapters"),
             (
-                "static services infer their ceiling",
+                "the list of a static service cannot be changed",
+                _service("gemma-static", ["support-de"], mode="static"),
+                "spec.adapters",
+            ),
+            (
+                "a static service derives its ceiling, so it cannot be set",
                 _service("refused", ["support-de"], mode="static", max_rank=64),
                 "spec.adapterRuntime.maxRank",
             ),
             (
-                "two adapters with the same path",
+                "two adapters that the server would list under the same name",
                 _service("refused", ["support-de", "restored"]),
                 "spec.adapters[1].name",
             ),
             (
-                "a profile without the feature",
+                "a profile without the feature adapters",
                 _service("refused", ["support-de"], profile="plain"),
                 "spec.profileOverrides.features",
             ),
-            ("an adapter of another base", _service("refused", ["for-another-base"]), "spec.adapters[0].name"),
+            ("an adapter of another base model", _service("refused", ["for-another-base"]), "spec.adapters[0].name"),
             ("a rank above the ceiling", _service("refused", ["wide"]), "spec.adapters[0].name"),
         ]
         self._prepare_refusals()
@@ -274,7 +278,7 @@ class Demo:
             self._expect(f"the message names {path}", True, path in said and "is invalid" in said)
 
     def _prepare_refusals(self) -> None:
-        """Make what the refused manifests refer to."""
+        """Create the objects that the refused manifests refer to."""
         self.run("apply", "-f", "-", stdin=_adapter("restored", f"hf://{SUPPORT_DE.folder}", rank=8), show=False)
         frozen = '{"status":{"adapterPath":"support-de"}}'
         self.run("patch", "aimart", "restored", "--subresource=status", "--type=merge", "-p", frozen, show=False)
@@ -292,7 +296,7 @@ class Demo:
     def _running(self, service: str) -> JsonObject:
         pod, isvc = self.pod(service), self.isvc(service)
         if pod is None or isvc is None:
-            raise StepFailedError(f"one predictor pod of {service}", self._story(None))
+            raise StepFailedError(f"one predictor pod of {service}", self._state(None))
         restarts = sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
         return {"pod": pod["metadata"]["uid"], "restarts": restarts, "generation": isvc["metadata"]["generation"]}
 
@@ -301,7 +305,7 @@ class Demo:
 
     def _expect(self, what: str, wanted: object, seen: object) -> None:
         if wanted != seen:
-            raise StepFailedError(f"{what}: {wanted!r}", f"{seen!r}\n{self._story(None)}")
+            raise StepFailedError(f"{what}: {wanted!r}", f"{seen!r}\n{self._state(None)}")
 
 
 def _adapter(name: str, source: str, *, rank: int | None = None, fits: str = GEMMA.model_id) -> str:
@@ -334,7 +338,7 @@ def _manifest(api_version: str, kind: str, name: str, spec: JsonObject) -> str:
 
 
 def _heredoc(manifest: str | None) -> str:
-    """Return what a shell would read behind `-f -`: the manifest as people write it."""
+    """Return the here-document of `-f -`: the manifest as YAML."""
     if manifest is None:
         return ""
     text = yaml.safe_dump(json.loads(manifest), sort_keys=False)
@@ -350,8 +354,8 @@ def _print(text: str, end: str = "\n") -> None:
     sys.stdout.flush()
 
 
-def tell(demo: Demo) -> int:
-    """Tell the story; returns the exit code."""
+def run_steps(demo: Demo) -> int:
+    """Run all steps; return the exit code."""
     for chapter in (demo.worked_example, demo.add_and_remove, demo.static_service, demo.refusals):
         try:
             chapter()
@@ -366,10 +370,10 @@ def tell(demo: Demo) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Bring a cluster up, tell the story, take it down."""
+    """Start a cluster, run the steps, stop the cluster."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dir", type=Path, default=Path(".aim-dev/demo"), help="the cluster's folder")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster running and say what to try")
+    parser.add_argument("--dir", type=Path, default=Path(".aim-dev/demo"), help="folder of the cluster")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running, and print commands to try")
     options = parser.parse_args(arguments)
     plain(sys.stdout)
     folder = options.dir.resolve()
@@ -377,16 +381,16 @@ def main(arguments: list[str] | None = None) -> int:
         with _alone(folder):
             return _run(folder, keep=options.keep)
     except BlockingIOError:
-        _print(f"another demo is being told in {folder}: wait for its end, or choose another folder with --dir")
+        _print(f"another demo is running in {folder}: wait for its end, or choose another folder with --dir")
     except OSError as error:
-        _print(f"FAILED\n  expected: {folder} can be made and written\n  seen: {type(error).__name__}: {error}")
+        _print(f"FAILED\n  expected: {folder} is writable\n  seen: {type(error).__name__}: {error}")
     return 1
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second demo from throwing this one's world away. Raises: BlockingIOError, OSError."""
-    run = Layout(folder).run  # what --fresh leaves
+    """Prevent a second demo from deleting the cluster of this one. Raises: BlockingIOError, OSError."""
+    run = Layout(folder).run  # kept by --fresh
     run.mkdir(parents=True, exist_ok=True)
     with (run / "demo.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -394,17 +398,17 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(folder: Path, *, keep: bool) -> int:
-    """Return the exit code; an interrupt stops what was started, too."""
+    """Run the demo; return the exit code. An interrupt stops everything that was started, too."""
     begun = time.monotonic()
-    _print(f"A cluster of its own is started in {folder} (logs: aim-adapters dev logs NAME --dir {folder}).")
-    _print("The very first run builds its programs, which takes some minutes; then it takes about a minute in all.\n")
+    _print(f"Starting a cluster in {folder} (logs: aim-adapters dev logs NAME --dir {folder}).")
+    _print("The first run builds the programs, which takes some minutes. Later runs take about a minute.\n")
     code = bring_up(folder, SETTINGS, fresh=True, bare=False)
     if code != 0:
         return code
     try:
-        code = tell(Demo(gather(folder)))
+        code = run_steps(Demo(gather(folder)))
     except KeyboardInterrupt:
-        _print("\ninterrupted: stopping what was started")
+        _print("\ninterrupted: stopping the cluster")
         code, keep = 130, False
     finally:
         if not keep:
@@ -420,7 +424,7 @@ def _run(folder: Path, *, keep: bool) -> int:
 def _suggest(folder: Path) -> None:
     info = gather(folder)
     _print(f"""
-The cluster is left running. To look around:
+The cluster keeps running. To look around:
   export KUBECONFIG={info["kubeconfig"]}
   alias kubectl={info["kubectl"]}
   kubectl get aimsvc,aimart,isvc,pods

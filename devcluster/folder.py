@@ -13,7 +13,7 @@ from typing import Any
 from devcluster.pki import write_private
 
 DEFAULT_FOLDER = ".aim-dev"
-_MARK = "world.json"  # a folder that holds it (or nothing) is ours to empty
+_MARK = "world.json"  # a folder with this file (or an empty one) may be emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def world(self) -> Path:
-        """Return the file that remembers what a continued world must keep."""
+        """Return the file with what a cluster must keep over a restart."""
         return self.root / _MARK
 
     @property
@@ -128,9 +128,9 @@ class World:
 
     @classmethod
     def load(cls, path: Path) -> World:
-        """Read the file; a new world when there is none.
+        """Read the file; a new World if there is none.
 
-        Raises: ValueError when it is there but no world of ours.
+        Raises: ValueError when the file is not valid.
         """
         try:
             text = path.read_text()
@@ -166,7 +166,7 @@ def hold(layout: Layout) -> int:
 
 
 def is_running(layout: Layout) -> bool:
-    """Tell whether some process holds the folder."""
+    """Return whether a process holds the folder."""
     if not layout.lock.exists():
         return False
     try:
@@ -186,14 +186,16 @@ def read_state(layout: Layout) -> dict[str, Any]:
 
 
 def empty(layout: Layout) -> None:
-    """Remove a stopped cluster's whole world; the folder itself and its lock stay.
+    """Remove everything of a stopped cluster; the folder itself and its lock stay.
 
-    Raises: ValueError when the folder holds something and is no cluster's: a mistyped --dir costs nobody a home.
+    Raises: ValueError when the folder holds files but not a cluster, so that a mistyped --dir deletes nothing.
     """
     entries = [path for path in layout.root.iterdir() if path != layout.run] if layout.root.is_dir() else []
     if entries and not layout.world.exists() and not (layout.pki / "ca.crt").exists():
-        raise ValueError(f"{layout.root} holds files and is no folder of a cluster: choose another --dir")
-    for path in sorted(entries, key=lambda entry: entry.name == _MARK):  # the mark last: an interrupted removal goes on
+        raise ValueError(f"{layout.root} holds files but not a cluster: choose another --dir")
+    for path in sorted(
+        entries, key=lambda entry: entry.name == _MARK
+    ):  # the mark last, so that an interrupted removal can continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

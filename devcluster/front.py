@@ -1,4 +1,4 @@
-"""What the commands do in the foreground: start a cluster and listen, stop it, print logs."""
+"""The commands in the foreground: start a cluster and show its progress, stop it, print logs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from devcluster.folder import Layout, RunningError, empty, hold, is_running, rea
 from devcluster.progress import Event, Printer, Progress, StepError
 from devcluster.startup import Options
 
-_STOP_S = 45.0  # how long `down` lets the cluster stop by itself
-_KILL_S = 20.0  # and how long it then waits after SIGKILL
+_STOP_S = 45.0  # how long `down` waits after SIGTERM
+_KILL_S = 20.0  # how long `down` waits after SIGKILL
 _OTHER_UP_S = 300.0  # how long `up` waits for another `up` in the same folder
 
 
@@ -35,13 +35,13 @@ def bring_up(folder: Path, settings: dict[str, str], *, fresh: bool, bare: bool,
         return 130
     except (OSError, subprocess.CalledProcessError) as error:
         log = str(layout.logs / "supervisor.log") if isinstance(error, subprocess.CalledProcessError) else ""
-        told = f"{type(error).__name__}: {error}"
-        out.write(f"{StepError('start', f'{layout.root} can be made and written', told, log)}\n")
+        seen = f"{type(error).__name__}: {error}"
+        out.write(f"{StepError('start', f'{layout.root} is writable', seen, log)}\n")
         return 1
 
 
 def plain(out: TextIO) -> TextIO:
-    """Return the stream, made to write a question mark for what its encoding does not know, and not to fail."""
+    """Return the stream; it writes a question mark for a character that its encoding does not have."""
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(errors="replace")
     return out
@@ -58,7 +58,7 @@ def _bring_up(layout: Layout, settings: dict[str, str], *, fresh: bool, bare: bo
         lock = hold(layout)
     except RunningError:
         return _already(layout, out)
-    layout.state.unlink(missing_ok=True)  # what a killed run left
+    layout.state.unlink(missing_ok=True)  # left by a killed run
     try:
         if fresh:
             empty(layout)
@@ -76,13 +76,13 @@ def _bring_up(layout: Layout, settings: dict[str, str], *, fresh: bool, bare: bo
             _start_guard(layout, options, theirs, lock)
             return _listen(ours, layout, out)
         except KeyboardInterrupt:
-            out.write("interrupted: stopping what was started\n")
-    _wait_stopped(layout, _STOP_S)  # the closed socket tells the supervisor
+            out.write("interrupted: stopping the cluster\n")
+    _wait_stopped(layout, _STOP_S)  # the supervisor sees the closed socket
     return 130
 
 
 def build_programs(out: TextIO) -> int:
-    """Build what is missing, print where each program is; return the exit code."""
+    """Build the missing programs, print where each program is; return the exit code."""
     try:
         programs = asyncio.run(ensure_programs(Progress(Printer(out))))
     except StepError as error:
@@ -127,7 +127,7 @@ def _start_guard(layout: Layout, options: Options, theirs: socket.socket, lock: 
 
 
 def _listen(ours: socket.socket, layout: Layout, out: TextIO) -> int:
-    """Print what the supervisor tells, acknowledge readiness; return the exit code."""
+    """Print the events of the supervisor, acknowledge readiness; return the exit code."""
     show = Printer(out)
     with ours.makefile("r", encoding="utf-8") as lines:
         for line in lines:
@@ -139,15 +139,15 @@ def _listen(ours: socket.socket, layout: Layout, out: TextIO) -> int:
             if event.kind == "fail":
                 _wait_stopped(layout, _STOP_S)
                 return 1
-    out.write(f"the supervisor ended without a word: see {layout.logs / 'supervisor.log'}\n")
+    out.write(f"the supervisor ended unexpectedly: see {layout.logs / 'supervisor.log'}\n")
     _wait_stopped(layout, _STOP_S)
     return 1
 
 
 def _already(layout: Layout, out: TextIO) -> int:
-    """Say that the folder's cluster runs; when it is only about to, wait for it."""
+    """Report that the folder's cluster is running; if it is starting, wait for it."""
     deadline = time.monotonic() + _OTHER_UP_S
-    told = False
+    reported = False
     while time.monotonic() < deadline:
         if read_state(layout).get("ready"):
             out.write(f"already running: {layout.root}\n")
@@ -155,11 +155,11 @@ def _already(layout: Layout, out: TextIO) -> int:
         if not is_running(layout):
             out.write(f"{layout.root}: the start by another process failed\n")
             return 1
-        if not told:
-            out.write(f"{layout.root} is being started or stopped by another process: waiting\n")
-            told = True
+        if not reported:
+            out.write(f"{layout.root}: another process starts or stops this cluster; waiting\n")
+            reported = True
         time.sleep(0.2)
-    out.write(f"{layout.root} is held by another process that gets nowhere: try `aim-adapters dev down`\n")
+    out.write(f"{layout.root}: another process holds the folder and makes no progress; run `aim-adapters dev down`\n")
     return 1
 
 
@@ -179,12 +179,12 @@ def take_down(folder: Path, *, out: TextIO | None = None) -> int:
             layout.state.unlink(missing_ok=True)
             out.write(f"stopped: {layout.root}\n")
             return 0
-    out.write(f"{layout.root}: some process would not stop: {state.get('processes')}\n")
+    out.write(f"{layout.root}: some processes did not stop: {state.get('processes')}\n")
     return 1
 
 
 def _send(pid: object, sig: signal.Signals) -> None:
-    """Signal a process that the state names (it is ours: the folder's lock is held, so the state is of this run)."""
+    """Signal a process of the state file. The folder's lock is held, so the state is that of the running cluster."""
     if isinstance(pid, int) and pid > 1:
         try:
             os.kill(pid, sig)
@@ -220,7 +220,7 @@ def print_log(folder: Path, name: str, out: TextIO, *, follow: bool) -> int:
 
 
 def _print_pod_log(layout: Layout, name: str, out: TextIO, *, follow: bool) -> int:
-    """Let kubectl print the log of a pod; return the exit code."""
+    """Print the log of a pod with kubectl; return the exit code."""
     kubectl = read_state(layout).get("programs", {}).get("kubectl")
     base = (kubectl, "--kubeconfig", str(layout.kubeconfig))
     listing = (
@@ -235,9 +235,9 @@ def _print_pod_log(layout: Layout, name: str, out: TextIO, *, follow: bool) -> i
         pods = subprocess.run((*base, *listing), capture_output=True, text=True, check=False).stdout.split()
     chosen = choose_pods(name, pods)
     if len(chosen) != 1:
-        what = f"{name} is not the only one: {', '.join(chosen)}" if chosen else f"no log of {name}"
+        what = f'several pods match "{name}": {", ".join(chosen)}' if chosen else f'no log of "{name}"'
         names = ", ".join([*known_logs(layout), *sorted(pods)]) or "none"
-        out.write(f"{what}; there are: {names}\n")
+        out.write(f"{what}; available: {names}\n")
         return 1
     namespace, _, pod = chosen[0].partition("/")
     command = (*base, "logs", "-n", namespace, pod, "--all-containers", *(("-f",) if follow else ()))
@@ -250,7 +250,7 @@ def _print_pod_log(layout: Layout, name: str, out: TextIO, *, follow: bool) -> i
 
 
 def choose_pods(name: str, pods: list[str]) -> list[str]:
-    """Return those NAMESPACE/NAME pods that `name` means: exactly, else by a name's beginning; sorted."""
+    """Return the NAMESPACE/NAME pods that match `name`: exactly, else as a prefix; sorted."""
     exact = [pod for pod in pods if name in (pod, pod.partition("/")[2])]
     return sorted(exact or [pod for pod in pods if pod.startswith(name) or pod.partition("/")[2].startswith(name)])
 

@@ -1,4 +1,4 @@
-"""Stands above the supervisor and outlives it: whatever way the supervisor ends, nothing that it started stays.
+"""The parent of the supervisor: however the supervisor ends, no process that it started stays.
 
 Run as `python -m devcluster.guard --detach --pass-fds 3,4 -- COMMAND…`. It adopts every orphan below itself (child
 subreaper), so that a process whose parents were all killed is still found and killed. It imports nothing heavy, holds
@@ -62,7 +62,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def kill_below(root: int, *, seconds: float = _SWEEP_S) -> list[int]:
-    """Kill every process below `root` and reap what is ours; return the ids of those that would not die in time."""
+    """Kill every process below `root` and reap own children; return the ids of those that did not die in time."""
     deadline = time.monotonic() + seconds
     while True:
         left = descendants(root)
@@ -90,7 +90,7 @@ def _reap() -> None:
 def main(arguments: list[str]) -> int:
     """Run the command, wait for its end, then end all that is left below; return the command's exit code.
 
-    With `--detach` the caller's child ends at once, so that nobody needs to wait for a guard that lives for days.
+    With `--detach` the caller's child ends at once, so that the caller need not wait for the guard.
     """
     fds = [int(fd) for fd in arguments[arguments.index("--pass-fds") + 1].split(",")]
     command = arguments[arguments.index("--") + 1 :]

@@ -128,7 +128,7 @@ class Server:
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:
-    """Read one request. Raises: EOFError at the end, ValueError for what is no request."""
+    """Read one request. Raises: EOFError at the end, ValueError for an invalid request."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     parts = first.split(" ")

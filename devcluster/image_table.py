@@ -1,4 +1,4 @@
-"""Which images the process node knows: ours, and the model server's. Pure; the node reads the file it is written to."""
+"""The images that the process node knows: the product's and the model server's. Pure; the node reads a file."""
 
 from __future__ import annotations
 

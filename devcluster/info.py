@@ -1,4 +1,4 @@
-"""Where everything of a running cluster is: one JSON object for programs, a table for people."""
+"""The facts about a running cluster: one JSON object for programs, a table for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kube.errors import ApiError
 NAMESPACE = "aim-system"
 RELEASE = "aim-adapters"
 _SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
-_HEALTH_PORT = 8080  # the plain port of our pods, unless the Service says otherwise
+_HEALTH_PORT = 8080  # the plain port of the server's pods, unless the Service names another
 
 
 class NotRunningError(Exception):
@@ -35,7 +35,7 @@ def gather(folder: Path) -> JsonObject:
     layout = Layout(folder.resolve())
     state = read_state(layout) if is_running(layout) else {}
     if not state.get("ready"):
-        raise NotRunningError(f"not running: {layout.root} (start it: aim-adapters dev up --dir {layout.root})")
+        raise NotRunningError(f"not running: {layout.root} (start it with: aim-adapters dev up --dir {layout.root})")
     facts = render(layout, World.load(layout.world), state)
     if not state.get("controlPlaneOnly"):
         facts |= asyncio.run(_ask(layout))
@@ -43,7 +43,7 @@ def gather(folder: Path) -> JsonObject:
 
 
 def render(layout: Layout, world: World, state: JsonObject) -> JsonObject:
-    """Return what the files say; `metrics` and `admission` are null until the API server is asked."""
+    """Return the facts in the files; `metrics` and `admission` are null, they come from the API server."""
     programs = state.get("programs", {})
     return {
         "kubeconfig": str(layout.kubeconfig),
@@ -76,7 +76,7 @@ def render(layout: Layout, world: World, state: JsonObject) -> JsonObject:
 
 
 async def _ask(layout: Layout) -> JsonObject:
-    """Ask the API server where the service answers; what it does not know stays null."""
+    """Read from the API server where the server answers; unknown facts stay null."""
     async with await Kube.connect(layout.kubeconfig) as kube:
         try:
             services, pods, hooks = await asyncio.gather(
@@ -110,7 +110,7 @@ def metrics_of(services: list[JsonObject], pods: list[JsonObject]) -> str | None
 
 
 def admission_of(hooks: list[JsonObject], services: list[JsonObject]) -> tuple[str | None, bytes]:
-    """Return the origin of the admission port and the CA bundle that vouches for it, as the API server uses them."""
+    """Return the origin of the admission port and its CA bundle, as the API server uses them."""
     addresses = {service["metadata"]["name"]: service["spec"].get("clusterIP") for service in services}
     for hook in hooks:
         for webhook in hook.get("webhooks") or []:
@@ -123,12 +123,12 @@ def admission_of(hooks: list[JsonObject], services: list[JsonObject]) -> tuple[s
 
 
 def _ready_address(pod: JsonObject) -> str | None:
-    going = pod["metadata"].get("deletionTimestamp")
-    return (pod.get("status") or {}).get("podIP") if is_ready(pod) and not going else None
+    terminating = pod["metadata"].get("deletionTimestamp")
+    return (pod.get("status") or {}).get("podIP") if is_ready(pod) and not terminating else None
 
 
 def describe(facts: JsonObject) -> None:
-    """Print the facts for people (secrets too: they are this cluster's own, and worth nothing elsewhere)."""
+    """Print the facts for people. The secrets are valid in this cluster only."""
     console = Console(soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")

@@ -16,8 +16,8 @@ AIM_STAND_IN_IGNORE_ADAPTERS  "true": an image before AIM 0.13, no adapter is ev
 AIM_STAND_IN_NEVER_LIST       names, comma separated: loaded with success, never listed
 AIM_STAND_IN_REJECT           names, comma separated: loading answers 400
 AIM_STAND_IN_KEEP             names, comma separated: unloading answers 500, they stay listed
-AIM_STAND_IN_FAIL_LOADS       name=count, comma separated: so many loads answer 503 first
-AIM_STAND_IN_CRASH_AT_START   "true": exit 1 at once; a number: at each of so many first starts (needs STATE)
+AIM_STAND_IN_FAIL_LOADS       name=count, comma separated: this many loads answer 503 first
+AIM_STAND_IN_CRASH_AT_START   "true": exit 1 at once; a number: at each of this many first starts (needs STATE)
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _integer(env: Mapping[str, str], name: str, default: int, *, minimum: int) -
     except ValueError:
         value = minimum - 1
     if value < minimum:
-        log.warning("%s=%s is no integer of at least %d: using %d", name, text, minimum, default)
+        log.warning("%s=%s is not an integer of at least %d: using %d", name, text, minimum, default)
         return default
     return value
 
@@ -382,7 +382,7 @@ class Engine:
     """The base model and the adapters that are loaded, in order of loading.
 
     At most `max_cpu_count` adapters stay in memory: the least recently used one is dropped, stays listed, and is read
-    again from its directory when somebody asks for it, as vLLM does.
+    again from its directory when a request names it, as in vLLM.
     """
 
     def __init__(self, base: str, root: str, settings: AdapterSettings, quirks: Quirks, *, lora: bool) -> None:
@@ -493,7 +493,7 @@ class Watcher:
         self.ticks = 0
 
     async def run(self) -> None:
-        """Tick for ever; the first one at once."""
+        """Tick until cancelled; the first time at once."""
         while True:
             try:
                 await self.tick()
@@ -681,7 +681,7 @@ def _crash_if_asked(env: Mapping[str, str], starts: int | None) -> None:
 
 
 def listen_address(env: Mapping[str, str]) -> tuple[str, int]:
-    """Return (host, port): a pod's own loopback address, port 8000 unless told otherwise."""
+    """Return (host, port): a pod's own loopback address, port 8000 unless configured."""
     host = env.get("AIM_DEV_POD_IP") or env.get("POD_IP") or "0.0.0.0"  # noqa: S104 (a pod listens on all its addresses)
     return host, int(env.get("AIM_PORT") or env.get("PORT") or 8000)
 
@@ -726,7 +726,7 @@ async def serve(env: Mapping[str, str]) -> None:
 
 
 async def _pause(env: Mapping[str, str], stop: asyncio.Event) -> None:
-    """Wait as long as a start was asked to take, or until it is told to stop."""
+    """Wait for the configured duration of a start, or until a stop is requested."""
     with contextlib.suppress(ValueError, TimeoutError):
         async with asyncio.timeout(float(env.get("AIM_STAND_IN_START_DELAY") or 0)):
             await stop.wait()

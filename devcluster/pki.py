@@ -1,4 +1,4 @@
-"""The certificates and kubeconfigs of one cluster: a CA of its own, leaves made anew at each start."""
+"""The certificates and kubeconfigs of one cluster: a CA of its own, and leaves that each start makes again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
             key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
             if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError(f"{key_path} is no EC key")
+                raise ValueError(f"{key_path} is not an EC key")
             return cls(folder, certificate, key)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _self_sign(key)

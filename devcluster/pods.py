@@ -21,7 +21,7 @@ def describe_pods(pods: list[JsonObject]) -> str:
 
 
 def is_rolled_out(deployment: JsonObject) -> bool:
-    """Tell whether the Deployment's newest revision alone is there, and at least one pod of it is available."""
+    """Return whether only the newest revision of the Deployment has pods, and at least one is available."""
     status = deployment.get("status") or {}
     seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
     updated = status.get("updatedReplicas", 0)
@@ -29,7 +29,7 @@ def is_rolled_out(deployment: JsonObject) -> bool:
 
 
 def is_crashing(pods: list[JsonObject]) -> bool:
-    """Tell whether every pod was started again so often that waiting longer will not help."""
+    """Return whether every pod keeps crashing, so that waiting longer does not help."""
     counts = [
         sum(c.get("restartCount") or 0 for c in (pod.get("status") or {}).get("containerStatuses") or [])
         for pod in pods
@@ -46,7 +46,7 @@ def _end(terminated: JsonObject) -> str:
 
 
 def is_ready(pod: JsonObject) -> bool:
-    """Tell whether the pod has the condition Ready."""
+    """Return whether the pod has the condition Ready."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 

@@ -24,7 +24,7 @@ _TAIL_BYTES = 4000
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One program to run: a name for people, its command line, its environment (on top of ours), its log."""
+    """One program to run: a name for people, its command line, its environment (added to this process's), its log."""
 
     name: str
     argv: tuple[str, ...]
@@ -46,7 +46,7 @@ class ProcessEndedError(Exception):
 class Keeper:
     """Keeps a set of processes running.
 
-    Until `relax` is called the first end of any process is an error, told by `failed`; afterwards it is started again.
+    Until `relax` is called, the first end of any process is an error and sets `failed`; afterwards it is restarted.
     """
 
     def __init__(self, base_env: dict[str, str], on_change: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class Keeper:
         self._tasks[command.name] = asyncio.create_task(self._keep(command, process))
 
     async def stop(self, names: Iterable[str]) -> None:
-        """Stop these processes together: SIGTERM, their grace, SIGKILL. Unknown names are no error."""
+        """Stop these processes together: SIGTERM, their grace, SIGKILL. Unknown names are ignored."""
         chosen = [name for name in names if name in self._tasks]
         self._stopping.update(chosen)
         await asyncio.gather(*(self._stop_one(name) for name in chosen))
@@ -132,7 +132,7 @@ class Keeper:
 
 
 def child_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of our children: ours without proxies, which must not stand before loopback servers."""
+    """Return the environment of children: this process's without proxies, which must not serve loopback."""
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     environment |= {"PYTHONUNBUFFERED": "1", "AIM_DEV_DIR": str(folder)}
     for name in ("KUBECONFIG", "KUBEBUILDER_ASSETS"):

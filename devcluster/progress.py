@@ -1,4 +1,4 @@
-"""What `dev up` tells while it works: steps with a name, a start, what was last seen, and an end."""
+"""The progress of `dev up`: steps with a name, a start, what was last seen, and an end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, TextIO
 
 Kind = Literal["start", "tick", "done", "fail", "note", "ready"]
 
-_FIRST_TICK_S = 1.0  # a step that takes longer says so
-_TICK_S = 5.0  # and says again what it sees, each time after half as long again
+_FIRST_TICK_S = 1.0  # a step that takes longer is shown
+_TICK_S = 5.0  # and shown again, each time after a pause that is half as long again
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Event:
 
 
 class StepError(Exception):
-    """A step of the start that failed; says what was expected, what was seen, and which log tells more."""
+    """A failed step of the start: what was expected, what was seen, and which log has more."""
 
     def __init__(self, step: str, expected: str, seen: str, log: str = "") -> None:
         self.step = step
@@ -47,7 +47,7 @@ class StepError(Exception):
 
 
 class Step:
-    """A step under way; `see` tells what is observed now."""
+    """A running step; `see` reports what is observed now."""
 
     def __init__(self, name: str, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Step:
         self._emit = emit
         self._clock = clock
         self.began = clock()
-        self._tell_at = self.began + _FIRST_TICK_S
+        self._report_at = self.began + _FIRST_TICK_S
         self._pause = _TICK_S
 
     @property
@@ -64,11 +64,11 @@ class Step:
         return self._clock() - self.began
 
     def see(self, what: str) -> None:
-        """Note what is observed now, and tell it when the last word on this step is some seconds old."""
+        """Record what is observed now, and report it if the last report of this step is some seconds old."""
         self.seen = what
         now = self._clock()
-        if now >= self._tell_at:
-            self._tell_at = now + self._pause
+        if now >= self._report_at:
+            self._report_at = now + self._pause
             self._pause *= 1.5
             self._emit(Event("tick", self.name, what, self.elapsed_s))
 
@@ -80,23 +80,23 @@ class Progress:
         self._emit = emit
         self._clock = clock
         self._began = clock()
-        self.took: dict[str, float] = {}  # seconds by step, for those who measure
+        self.took: dict[str, float] = {}  # seconds by step, for measurements
 
     def note(self, text: str) -> None:
-        """Tell something that is no step."""
+        """Report something outside of steps."""
         self._emit(Event("note", "", text, self._clock() - self._began))
 
     def ready(self, text: str) -> None:
-        """Tell that all is there."""
+        """Report that the cluster is ready."""
         self._emit(Event("ready", "", text, self._clock() - self._began))
 
     def failed(self, error: StepError) -> None:
-        """Tell that the run ends here."""
+        """Report that the run ends here."""
         self._emit(Event("fail", error.step, error.describe(), self._clock() - self._began))
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
-        """Announce a step; its end is told when the block ends without an exception."""
+        """Announce a step; its end is reported when the block ends without an exception."""
         step = Step(name, self._emit, self._clock)
         self._emit(Event("start", name))
         yield step
@@ -114,7 +114,7 @@ async def poll(
     log: str = "",
     period_s: float = 0.1,
 ) -> None:
-    """Call `probe` until it returns None; what it returns before is what is seen instead of the expected.
+    """Call `probe` until it returns None; before that it returns what is seen instead of the expected.
 
     Raises: StepError after `timeout_s` seconds.
     """
@@ -130,7 +130,7 @@ async def poll(
 
 
 class Printer:
-    """Writes events as lines for people: one per finished step, one each few seconds for a step that takes its time."""
+    """Writes events as lines for people: one per finished step, and one every few seconds for a slow step."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -144,13 +144,13 @@ class Printer:
 
 
 def render(event: Event) -> str | None:
-    """Return the line of an event, None when it is not worth one."""
+    """Return the line of an event, None if it has none."""
     seconds = f"{event.elapsed_s:6.1f}s"
     match event.kind:
         case "start":
-            return None  # most steps are over before one has read their name; the first tick names the others
+            return None  # most steps end before a person has read their name; the first tick shows the others
         case "tick":
-            return f"{seconds}  waiting for {event.step}" + (f": {event.text}" if event.text else "")
+            return f"{seconds}  … {event.step}" + (f": {event.text}" if event.text else "")
         case "done":
             return f"{seconds}  {event.step}" + (f": {event.text}" if event.text else "")
         case "note" | "ready":

@@ -45,7 +45,7 @@ _NOTHING = Plan("none")
 
 
 def plan_claim(claim: JsonObject, claims: Path) -> Plan:
-    """Decide about a claim that may want a volume of ours."""
+    """Decide about a claim that may need a volume of this provisioner."""
     meta, spec = claim["metadata"], claim["spec"]
     provisioner = (meta.get("annotations") or {}).get(_STORAGE_PROVISIONER)
     if provisioner not in _PROVISIONERS or spec.get("volumeName") or meta.get("deletionTimestamp"):
@@ -89,7 +89,7 @@ def render_volume(claim: JsonObject, claims: Path, provisioner: str) -> JsonObje
 
 
 def plan_volume(volume: JsonObject) -> Plan:
-    """Decide about a volume: one of ours that its claim has released goes, directory and all."""
+    """Decide about a volume: a released one of this provisioner is deleted with its directory."""
     meta = volume["metadata"]
     ours = (meta.get("annotations") or {}).get(_PROVISIONED_BY) in _PROVISIONERS
     released = (volume.get("status") or {}).get("phase") in ("Released", "Failed")
@@ -167,7 +167,7 @@ class Provisioner:
 
 
 def render_refusal(claim: JsonObject, reason: str, now: datetime) -> JsonObject:
-    """Return the Warning event that tells why a claim stays Pending. `now` is in UTC."""
+    """Return the Warning event that explains why a claim stays Pending. `now` is in UTC."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = claim["metadata"]
     provisioner = meta["annotations"][_STORAGE_PROVISIONER]

@@ -79,8 +79,8 @@ def default_lock_dir() -> Path:
 def reserve(folder: Path, *, preferred: int | None = None, lock_dir: Path | None = None) -> Reservation:
     """Hold a range for the cluster in `folder`.
 
-    With `preferred` (the index that a continued world was made with) exactly that one; else one that this folder used
-    before, one that nobody used, one whose folder is gone, and at last one of a stopped cluster, in this order.
+    With `preferred` (the index of the folder's existing cluster) exactly that one; else one that this folder used
+    before, one that is unused, one whose folder is deleted, and at last one of a stopped cluster, in this order.
     Raises: NoRangeError.
     """
     lock_dir = lock_dir or default_lock_dir()
@@ -118,7 +118,7 @@ def free_ports(ports: range, names: list[str], preferred: dict[str, int]) -> dic
 
 
 def may_bind(address: str, port: int) -> bool:
-    """Tell whether this user may listen there; low ports are for root, or for all where the kernel is told so."""
+    """Return whether this user may listen there; low ports are for root, unless the kernel is configured otherwise."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -129,7 +129,7 @@ def may_bind(address: str, port: int) -> bool:
 
 
 def _in_order(lock_dir: Path, owner: str) -> list[int]:
-    """Return all indexes, those that disturb nobody first."""
+    """Return all indexes, unused ones first."""
     remembered = {index: _owner_of(lock_dir / f"{index}.lock") for index in range(_COUNT)}
 
     def cost(index: int) -> int:
@@ -144,7 +144,7 @@ def _in_order(lock_dir: Path, owner: str) -> list[int]:
 
 
 def _is_gone(folder: str) -> bool:
-    """Tell whether the folder is certainly not there; another user's, which cannot be looked at, is."""
+    """Return whether the folder certainly does not exist; one that cannot be read counts as existing."""
     try:
         os.stat(folder)
     except (FileNotFoundError, NotADirectoryError):

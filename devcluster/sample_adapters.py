@@ -12,7 +12,7 @@ from devcluster.base_models import BASE_MODELS, BaseModel, render_safetensors, t
 
 @dataclass(frozen=True, slots=True)
 class SampleAdapter:
-    """One adapter: where it lies below a source's root, the base that it was trained on, its rank and targets."""
+    """One adapter: its path below a source's root, the base that it was trained on, its rank and targets."""
 
     folder: str  # BUCKET/KEY… or ORG/NAME
     base: BaseModel
@@ -25,7 +25,7 @@ S3_ADAPTERS = (SampleAdapter("eai-artifacts/adapters/cs-tone-v3", GEMMA, rank=16
 
 
 def write_adapter(root: Path, adapter: SampleAdapter) -> Path:
-    """Write the adapter below `root`, once: files that exist are somebody's, and stay. Returns its folder."""
+    """Write the adapter below `root`, once; existing files are kept. Returns its folder."""
     folder = root / adapter.folder
     if folder.exists():
         return folder

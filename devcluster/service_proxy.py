@@ -60,7 +60,7 @@ class Listening:
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Tell whether labels fit a Service's selector; an empty selector fits nothing."""
+    """Return whether labels match a Service's selector; an empty selector matches nothing."""
     return bool(selector) and all(labels.get(k) == v for k, v in selector.items())
 
 
@@ -134,7 +134,7 @@ class _Side(asyncio.Protocol):
         self._quietly(lambda t: t.resume_reading())
 
     def _pass_end(self, other: _Side) -> bool:
-        """Tell the other end that no more comes; return whether this end's connection stays open for the way back."""
+        """Close the sending direction to the other end; return whether this end stays open for the other direction."""
         other._quietly(lambda t: t.write_eof())
         if other.ended:
             other._quietly(lambda t: t.close())
@@ -154,7 +154,7 @@ class _Side(asyncio.Protocol):
             self.other._quietly(lambda t: t.close())
 
     def _quietly(self, act: Callable[[asyncio.Transport], object]) -> None:
-        """Act on the transport; that it is closing already is no error."""
+        """Act on the transport; a closing transport is ignored."""
         if self.transport:
             with contextlib.suppress(OSError, RuntimeError):
                 act(self.transport)
@@ -200,7 +200,7 @@ class ServiceProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Follow Services for ever."""
+        """Follow Services until cancelled."""
         try:
             async with contextlib.aclosing(self._kube.watch("/api/v1/services")) as events:
                 async for kind, service in events:

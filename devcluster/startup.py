@@ -1,4 +1,4 @@
-"""The start of one cluster, step by step: what is started when, and what is waited for."""
+"""The start of one cluster, step by step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TAIL = 8  # lines of helm's output in a failure
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `dev up` was asked for."""
+    """The options of `dev up`."""
 
     folder: str  # absolute
     settings: dict[str, str] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class Options:
 
 
 def check_room(folder: Path) -> None:
-    """Say so before anything starts when the folder's disk is full: etcd would only panic. Raises: StepError."""
+    """Fail before anything starts if the folder's disk is full; etcd would panic. Raises: StepError."""
     info = os.statvfs(folder)
     free = info.f_bavail * info.f_frsize
     if free < _LEAST_ROOM_BYTES:
         wanted, seen = (f"{size / 1e6:.0f} MB free in {folder}" for size in (_LEAST_ROOM_BYTES, free))
-        raise StepError("room on the disk", wanted, seen)
+        raise StepError("check the free disk space", wanted, seen)
 
 
 class Startup:
-    """Starts a cluster's processes in order, under a keeper that keeps them, and fills it with what it comes with."""
+    """Starts a cluster's processes in order, under a keeper that restarts them, and applies its initial objects."""
 
     def __init__(self, options: Options, layout: Layout, keeper: Keeper, progress: Progress) -> None:
         self.options = options
@@ -100,7 +100,7 @@ class Startup:
         return self._kube
 
     async def stop_tasks(self) -> None:
-        """End what runs in this process beside the children."""
+        """Cancel the tasks of this process."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -108,7 +108,7 @@ class Startup:
             await self._kube.aclose()
 
     def give_back(self) -> None:
-        """Give the addresses back; for when no process uses them any more."""
+        """Release the addresses; call it when no process uses them any more."""
         if self._reservation is not None:
             self._reservation.close()
 
@@ -144,7 +144,7 @@ class Startup:
 
     def _settle(self, programs: dict[str, Path]) -> None:
         """Choose addresses and ports, and remember them. Raises: StepError."""
-        name = "addresses on loopback"
+        name = "choose addresses on loopback"
         try:
             self.world = World.load(self.layout.world)
             self._reservation = reserve(self.layout.root, preferred=self.world.range_index)
@@ -160,7 +160,7 @@ class Startup:
         self._site = Site(self.layout, addresses, self.world.ports, programs, audit=audit)
 
     async def _start_sources(self) -> None:
-        """Start hub and S3, with the base models in the hub."""
+        """Start the hub and S3, with the base models in the hub."""
         for model in BASE_MODELS:
             await asyncio.to_thread(write_base_model, self.layout.hub, model)
         for adapter in S3_ADAPTERS:
@@ -184,7 +184,7 @@ class Startup:
         )
 
     def _on_demand(self, source: str) -> tuple[str, str]:
-        """Return where a source reads its faults from, and where it writes what it was asked."""
+        """Return the options for a source's faults file and requests file."""
         return (
             f"--faults-file={self.layout.faults_of(source)}",
             f"--requests-file={self.layout.logs / f'{source}-requests.jsonl'}",
@@ -219,7 +219,7 @@ class Startup:
         )
 
     async def _wait_parts(self) -> None:
-        """Wait until our stand-ins serve; tell what the node cannot do here. Raises: StepError."""
+        """Wait until the stand-ins serve; show what the node cannot do on this machine. Raises: StepError."""
         with contextlib.suppress(FileNotFoundError):
             self.notices = (self.layout.node / "notice").read_text().splitlines()
         for notice in self.notices:
@@ -232,26 +232,26 @@ class Startup:
 
     async def _wait_ready_file(self, name: str, expected: str) -> None:
         async def probe() -> str | None:
-            return None if self._ready_file(name).exists() else tail(self.layout.log_of(name), 1) or "no word yet"
+            return None if self._ready_file(name).exists() else tail(self.layout.log_of(name), 1) or "no output yet"
 
-        step = f"the {name} stand-in"
+        step = f"start the {name} stand-in"
         await self._wait(step, probe, expected=expected, timeout_s=_PART_S, log_hint=str(self.layout.log_of(name)))
 
     async def _start_python(
         self, name: str, module: str, *arguments: str, env: dict[str, str] | None = None, grace_s: float = 5.0
     ) -> None:
-        """Run a module of ours with this interpreter."""
+        """Run a module of this repository with this interpreter."""
         argv = (sys.executable, "-m", module, *arguments)
         await self.keeper.start(Command(name, argv, self.layout.log_of(name), env or {}, grace_s))
 
     async def _provision(self) -> None:
-        """Give claims their directories, for as long as the cluster runs."""
+        """Provision volumes for as long as the cluster runs."""
         while True:
             try:
                 async with await Kube.connect(self.layout.kubeconfig_of("provisioner")) as kube:
                     await provisioner.run(kube, self.layout.claims, self.layout.owners)
             except Exception:
-                log.exception("the provisioner failed and starts again")
+                log.exception("the provisioner failed; restarting it")
                 await asyncio.sleep(1.0)
 
     def _secrets(self) -> list[JsonObject]:
@@ -265,7 +265,7 @@ class Startup:
         return content.runtime_config(hub=f"http://{LOOPBACK}:{ports['hub']}", s3=f"http://{LOOPBACK}:{ports['s3']}")
 
     async def _apply_all(self, manifests: list[JsonObject]) -> None:
-        """Apply objects of ours, waiting a little where their kind or namespace only just came. Raises: StepError."""
+        """Apply objects; wait a little for a kind or namespace that was just created. Raises: StepError."""
         pending = list(manifests)
 
         async def put() -> str | None:
@@ -282,7 +282,7 @@ class Startup:
         await self._wait(
             f"apply {', '.join(map(_name, manifests))}",
             put,
-            expected="the API server takes them",
+            expected="the API server accepts the objects",
             timeout_s=30.0,
             log_hint=str(self.layout.log_of("kube-apiserver")),
         )
@@ -294,7 +294,7 @@ class Startup:
             try:
                 values = render_values(self.world.settings, service_port=self._service_port())
             except ValueError as error:
-                raise StepError(name, "settings that the chart can take", str(error)) from error
+                raise StepError(name, "valid settings", str(error)) from error
             (self.layout.run / "values.json").write_text(json.dumps(values, indent=1) + "\n")
             await self._forget_pending_releases()
             code, said = await self._helm(
@@ -312,9 +312,9 @@ class Startup:
             step.seen = f"in namespace {NAMESPACE}"
 
     async def _forget_pending_releases(self) -> None:
-        """Delete helm's record of an operation that a killed start left half done: helm would wait for it for ever.
+        """Delete helm's record of an operation that a killed start did not finish: helm would refuse to continue.
 
-        What it had made already stays, and is adopted by the next try.
+        Objects that it already created stay, and the next attempt adopts them.
         """
         path = f"/api/v1/namespaces/{NAMESPACE}/secrets"
         pending = f"owner=helm,name={RELEASE},status in (pending-install,pending-upgrade,pending-rollback)"
@@ -322,7 +322,7 @@ class Startup:
             await self.kube.delete(f"{path}/{secret['metadata']['name']}")
 
     async def _helm(self, *arguments: str) -> tuple[int, str]:
-        """Run helm to its end; return the exit code and all that it said."""
+        """Run helm to its end; return the exit code and its output."""
         environment = child_environment(self.layout.root) | {
             "KUBECONFIG": str(self.layout.kubeconfig),
             "HELM_CACHE_HOME": str(self.layout.run / "helm"),
@@ -343,12 +343,12 @@ class Startup:
         return process.returncode, out.decode(errors="replace")
 
     def _service_port(self) -> int:
-        """Return 443, or a port above 1023 where lower ones may not be bound."""
+        """Return 443, or a port above 1023 if lower ones cannot be bound."""
         return _HTTPS if may_bind(str(self.site.addresses.services[-2]), _HTTPS) else _HIGH_HTTPS
 
     async def _wait_served(self) -> None:
-        """Wait until a pod of the service is ready, and none of an older revision is left. Raises: StepError."""
-        name = "a pod of the service is ready"
+        """Wait until a pod of the server is ready, and no older revision has pods. Raises: StepError."""
+        name = "wait for a ready pod of the server"
         hint = f"{self.layout.log_of('node')}, and the pods' below {self.layout.node / 'logs'}"
         pods_path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         deployment_path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
@@ -360,19 +360,19 @@ class Startup:
             except ApiError as error:
                 return str(error)
             if is_crashing(pods):
-                raise StepError(name, "a pod that stays", describe_pods(pods), hint)
+                raise StepError(name, "a pod that keeps running", describe_pods(pods), hint)
             return None if is_rolled_out(deployment) else describe_pods(pods)
 
         await self._wait(
             name,
             ask,
-            expected="one is",
+            expected="one ready pod",
             timeout_s=_SERVED_S,
             log_hint=hint,
         )
 
     async def _wait_judged(self) -> None:
-        """Wait until the webhook judges: it refuses an object that nothing else refuses. Raises: StepError."""
+        """Wait until the webhook answers: it refuses an object that nothing else refuses. Raises: StepError."""
         probe = content.probe()
         path = content.path_of(probe).rpartition("/")[0]
 
@@ -381,12 +381,12 @@ class Startup:
                 await self.kube.request("POST", path, params={"dryRun": "All"}, body=probe, timeout_s=10.0)
             except ApiError as error:
                 return None if "denied the request" in error.message else error.message
-            return "the API server accepts what the webhook would refuse: the webhook is not active yet"
+            return "the API server accepts the object: the webhook is not active yet"
 
         await self._wait(
-            "the webhook judges a dry run",
+            "wait for the admission webhook to refuse an invalid object",
             ask,
-            expected="it refuses",
+            expected="the webhook refuses it",
             timeout_s=_JUDGED_S,
             log_hint=f"the pods' below {self.layout.node}",
         )

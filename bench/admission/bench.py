@@ -62,7 +62,7 @@ class Target:
 
     @contextmanager
     def going(self) -> Iterator[None]:
-        """Let a busy process go on for as long as it is measured."""
+        """Continue a stopped process while it is measured."""
         if self.busy:
             os.kill(self.pid, signal.SIGCONT)
             time.sleep(_SETTLE_SECONDS)
@@ -392,7 +392,7 @@ async def run(options: Any, targets: list[Target], trust: ssl.SSLContext) -> dic
                 rows[target.name].append(await measure(target, trust, corpus, options))
     loads = [row["load"] for found in rows.values() for row in found]
     sys.stdout.write(
-        f"load average {min(loads):.1f} to {max(loads):.1f}, ours included; medians of {options.rounds} rounds; "
+        f"load average {min(loads):.1f} to {max(loads):.1f}, this bench included; medians of {options.rounds} rounds; "
         f"at {options.rate}/s, then full with {options.connections} connections\n{table(rows)}\n"
     )
     sys.stdout.write(f"{against(rows, [target.name for target in targets if target.name not in _OWN])}\n")

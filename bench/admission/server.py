@@ -50,11 +50,11 @@ _BARE = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response
 
 
 class NoClient:
-    """Stands where informers keep their client: caches are filled from files, nothing is ever read."""
+    """Takes the place of the informers' client: caches are filled from files, and nothing is read."""
 
 
 class EchoClient:
-    """Stands where the reconciler keeps its client: the API server takes every write and hands it back at once."""
+    """Takes the place of the reconciler's client: every write is accepted and returned at once."""
 
     def __init__(self) -> None:
         self.informers: dict[Kind, Informer] = {}
@@ -141,7 +141,7 @@ def filled_informers(objects: Iterable[Json], *, reconciling: bool = False) -> d
 
 
 async def resync(informers: dict[Kind, Informer], world: CachedWorld, server: LoopServer) -> None:
-    """Go over all services for ever; the rate of passes is written to standard error, a line a second."""
+    """Reconcile all services in a loop; the rate of passes is written to standard error, one line per second."""
     client = EchoClient()
     client.informers = informers
     engine: Engine
@@ -178,7 +178,7 @@ async def _again_and_again(engine: Engine, services: Informer, client: EchoClien
 
 
 class NoRecorder:
-    """Stands where events are recorded."""
+    """Takes the place of the recorder of events."""
 
     def record(self, *_: Any) -> None:
         """Forget it."""

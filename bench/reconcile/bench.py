@@ -2,7 +2,7 @@
 
 Starts a control plane without nodes (or takes `--kubeconfig`), runs the product's reconciler against it, and measures
 for each: creation of all services until rest, rest, single edits at few and at all services, restart
-over the settled world, edits during the resync, and the floor of a bare client that makes the same calls. No service
+over the settled objects, edits during the resync, and the floor of a bare client that makes the same calls. No service
 ever becomes ready: nothing serves here. Prints tables and writes `build/bench/reconcile.json`.
 """
 
@@ -32,7 +32,7 @@ from api.names import inference_service_name  # noqa: E402
 from bench.reconcile import floor  # noqa: E402
 from bench.reconcile.phases import Phases  # noqa: E402
 from bench.reconcile.server import Server, cpu_of, delta, running  # noqa: E402
-from bench.reconcile.surroundings import (  # noqa: E402
+from bench.reconcile.stand_ins import (  # noqa: E402
     BASE,
     NAMESPACE,
     Outside,
@@ -51,7 +51,7 @@ from kube.errors import ApiError  # noqa: E402
 _EDIT_SECONDS = 30.0  # an edit whose write does not come by then is a failure
 _REST_SECONDS = 5.0
 _SETTLE_SECONDS = 3600.0
-_SAMPLE_SECONDS = 20.0  # between two looks at a long creation: the longest stall is told of the last minute only
+_SAMPLE_SECONDS = 20.0  # between two looks at a long creation: the longest stall is that of the last minute only
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ def _delays(delays: list[float]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class Stalls:
-    """The longest stall that a server told of, and how much of it was CPU. Milliseconds."""
+    """The longest stall that a server reported, and how much of it was CPU. Milliseconds."""
 
     server: Server
     longest_ms: float = 0.0
@@ -184,7 +184,7 @@ class Stalls:
 
 @dataclass(slots=True)
 class Shape:
-    """One measurement: so many services with so many adapters each."""
+    """One measurement: a number of services with a number of adapters each."""
 
     client: Client
     outside: Outside
@@ -293,7 +293,7 @@ class Shape:
         return {name: cpu_of(pid) for name, pid in self.others.items()}
 
     async def _add_artifacts(self, server: Server) -> dict[str, Any]:
-        """Create adapters that nobody uses and wait until each has its status."""
+        """Create adapters that no service uses and wait until each has its status."""
         calls, spent, begun = server.calls(), server.cpu(), time.monotonic()
         await create_artifacts(self.client, self.place, self.artifacts)
         settled = server.started + await server.quiet() - begun
@@ -318,7 +318,7 @@ class Shape:
         }
 
     async def _restart(self, *, resync_edits: bool) -> dict[str, Any]:
-        """Start over the settled world; with edits while it takes everything in, or without."""
+        """Start over the settled objects, with or without edits while it reads everything."""
         writes, delays = Writes(self.client, self.place), []
         async with writes.watched(), running(self.kubeconfig, self.log) as server:
             if resync_edits:
@@ -351,7 +351,7 @@ def table(result: dict[str, Any]) -> str:
     few, full = result["edit_few"], result["edit_all"]
     calls = ", ".join(f"{key} {n}" for key, n in made["by"].items())
     rows = {
-        "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s, all events told after"
+        "settled": f"{made['settled_s']:.1f} s (created in {made['created_s']:.1f} s, all events sent after"
         f" {made['quiet_s']:.1f} s), as expected: {made['right']}",
         **_phases_row(result),
         "calls per service": f"{made['calls_per_service']:.2f} in {made['passes_per_service']:.2f} passes: {calls}",
@@ -390,9 +390,8 @@ def _floor_row(result: dict[str, Any]) -> dict[str, str]:
                 f"{made['settled_s'] / bare['seconds']:.2f} x its time, {made['cpu_s'] / bare['cpu_s']:.2f} x its CPU"
             )
             like = " (like for like)" if key == "floor_jobs" or not result["adapters"] else " (its Jobs never run)"
-            rows[title] = (
-                f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls; ours: {ratios}{like}"
-            )
+            floor = f"{bare['seconds']:.1f} s, CPU {bare['cpu_s']:.2f} s for {bare['calls']} calls"
+            rows[title] = f"{floor}; aim-adapters: {ratios}{like}"
     return rows
 
 
@@ -498,7 +497,7 @@ def _shape(word: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Read the arguments and measure; 1 when a restart or rest wrote something, or the world came out wrong."""
+    """Read the arguments and measure; 1 when a restart or rest wrote something, or an object came out wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("shapes", type=_shape, nargs="*", default=_SHORT, help="services x adapters of each: 1000x4")
     parser.add_argument("--small", type=int, default=100, help="services at which the first edits are measured")

@@ -20,7 +20,7 @@ from api.kinds import AIM_ARTIFACT, AIM_SERVICE, CONFIG_MAP, EVENT, INFERENCE_SE
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
 from api.view import Json
 from bench.reconcile.server import ROOT
-from bench.reconcile.surroundings import IN_FLIGHT, NAMESPACE, adapter_names, create_services, namespace, service_name
+from bench.reconcile.stand_ins import IN_FLIGHT, NAMESPACE, adapter_names, create_services, namespace, service_name
 from kube.client import Client
 from kube.errors import ApiError
 from reconcile.objects import merge_patch, owner_reference

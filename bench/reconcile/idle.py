@@ -1,6 +1,6 @@
-"""A process that only ticks, as the server's watchdog does: how late is a tick that no work of ours holds up?
+"""A process that only ticks, as the server's watchdog does: how late is a tick that no work holds up?
 
-Prints its longest stall in seconds when it is told to end.
+Prints its longest stall in seconds at its end.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, EVENT, INFERENCE_SERVICE, JOB, POD, Kind
 from api.names import LABEL_ROLE, LABEL_SERVICE, ROLE_STAGING, ROLE_SUBTREE_SYNC
 from api.view import Json
-from bench.reconcile.surroundings import Outside
+from bench.reconcile.stand_ins import Outside
 from kube.client import Client
 from kube.errors import ApiError
 
@@ -25,7 +25,7 @@ _ENDED_POD = ("Succeeded", "Failed")
 
 @dataclass(slots=True)
 class Phases:
-    """Follows the services of a namespace with so many adapters each. All moments are monotonic seconds."""
+    """Follows the services of a namespace with a number of adapters each. All moments are monotonic seconds."""
 
     client: Client
     outside: Outside
@@ -49,7 +49,7 @@ class Phases:
             await asyncio.gather(task, return_exceptions=True)
 
     async def all_settled(self, count: int, *, within: float) -> float:
-        """Wait until so many services have what they want; return when the last one got it. Raises: TimeoutError."""
+        """Wait until this many services have what they want; return when the last one got it. Raises: TimeoutError."""
         async with asyncio.timeout(within):
             while len(self.settled) < count:
                 self.changed.clear()

@@ -84,7 +84,7 @@ class Server:
         raise TimeoutError("no pass is made")
 
     async def quiet(self, seconds: float = 2.0, *, within: float = 1800.0) -> float:
-        """Wait until no pass and no request happened for so long; return the time since start of the last change.
+        """Wait until no pass and no request happened for this long; return the time since start of the last change.
 
         Raises: TimeoutError when it never rests.
         """

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from api.kinds import AIM_SERVICE  # noqa: E402 - found through the line above
-from bench.reconcile.surroundings import (  # noqa: E402
+from bench.reconcile.stand_ins import (  # noqa: E402
     NAMESPACE,
     base_and_profile,
     create_services,
@@ -42,7 +42,7 @@ from kube.client import Client  # noqa: E402
 
 LIMIT_SECONDS = 15.0  # issue: start-up with 5,000 services
 PLACE = "bench-start"
-_STATUS: dict[str, Any] = {  # about as much as a running service tells
+_STATUS: dict[str, Any] = {  # about as much as the status of a running service
     "status": "Running",
     "adapterMaxRank": 32,
     "conditions": [
@@ -59,7 +59,7 @@ _STATUS: dict[str, Any] = {  # about as much as a running service tells
 
 
 async def fill(client: Client, services: int, adapters: int) -> None:
-    """Create the world."""
+    """Create the objects."""
     await install_kinds(client)
     await client.create(NAMESPACE, namespace(PLACE))
     for kind, obj in base_and_profile(PLACE, disk=True, projected=False):

@@ -1,4 +1,4 @@
-"""Is a manifest good, before it reaches a cluster? Files in, findings with file, line and column out.
+"""Checks manifests before they reach a cluster: files in, findings with file, line and column out.
 
-Leaves to others: what is valid (`rules`), which shape an object has (`api.models`).
+Not here: what is valid (`rules`), and the schema of an object (`api.models`).
 """

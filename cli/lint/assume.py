@@ -1,4 +1,4 @@
-"""`--assume profile.features=adapters`: objects that are referred to but not given, as the user says they are. Pure."""
+"""`--assume profile.features=adapters`: fields of objects that are referenced but not given. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _PLAIN_ADAPTER = {"type": "adapter", "sourceUri": "hf://assumed/adapter", "model
 
 
 class AssumptionError(ValueError):
-    """An assumption that means nothing; the text says why."""
+    """An invalid assumption; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One field of every referenced object of a kind that is not given."""
+    """One field of every referenced object of one kind that is not given."""
 
     subject: str
     path: tuple[str | int, ...]
@@ -50,20 +50,24 @@ class Assumption:
 
 
 def parse_assumption(written: str) -> Assumption:
-    """Read `SUBJECT.FIELD=VALUE`; a list may be written `a,b`, anything as YAML. Raises: AssumptionError."""
+    """Read `SUBJECT.FIELD=VALUE`; the value is YAML, a list may be written `a,b`. Raises: AssumptionError."""
     left, equals, raw = written.partition("=")
     subject, _, path = left.strip().partition(".")
     if not equals or not path:
-        raise AssumptionError(f'"{written}" is not SUBJECT.FIELD=VALUE, for example profile.features=adapters')
+        raise AssumptionError(
+            f'"{written}" does not have the form SUBJECT.FIELD=VALUE, for example profile.features=adapters'
+        )
     if subject not in SUBJECTS:
         hint = did_you_mean(subject, SUBJECTS)
-        raise AssumptionError(f'"{subject}" is none of {", ".join(SUBJECTS)}' + (f" ({hint})" if hint else ""))
+        raise AssumptionError(
+            f'"{subject}" is not supported; supported: {", ".join(SUBJECTS)}' + (f" ({hint})" if hint else "")
+        )
     parts = tuple(split_path(path.removeprefix("spec.")))
     schema = _schema_at(SUBJECTS[subject], parts, written)
     try:
         value = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise AssumptionError(f'"{raw}" cannot be read') from error
+        raise AssumptionError(f'"{raw}" is not valid YAML') from error
     if schema.get("type") == "array" and not isinstance(value, list):
         value = [word.strip() for word in raw.split(",")]
     return Assumption(subject, parts, value)
@@ -78,13 +82,13 @@ def _schema_at(kind: Kind, parts: tuple[str | int, ...], written: str) -> Mappin
         properties = schema.get("properties", {})
         if part not in properties and properties:
             hint = did_you_mean(part, properties)
-            raise AssumptionError(f'"{written}": {kind.kind} has no "{part}"' + (f" ({hint})" if hint else ""))
+            raise AssumptionError(f'"{written}": {kind.kind} has no field "{part}"' + (f" ({hint})" if hint else ""))
         schema = properties.get(part, {})
     return schema
 
 
 def assumed_objects(assumptions: Iterable[Assumption], objects: Iterable[Json]) -> list[Json]:
-    """Return the objects that AIMServices refer to and that are not given, each as the assumptions describe it."""
+    """Return the objects that AIMServices refer to and that are not given, with the assumed fields."""
     given = list(objects)
     specs: dict[str, dict[str, Any]] = {}
     for one in assumptions:

@@ -1,7 +1,7 @@
-"""Manifests as text: YAML documents with the place of every field. Pure: text in, documents and problems out.
+"""YAML documents with the place of every field. Pure: text in, documents and problems out.
 
-Values are read as Kubernetes reads YAML (through JSON): timestamps stay strings, keys are strings, a repeated key is an
-error, not "the last one wins".
+Values are read as Kubernetes reads YAML (through JSON): timestamps stay strings and keys are strings. A repeated key is
+an error; the last one does not win.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ try:
 except ImportError:  # PyYAML without libyaml: the same marks, ten times slower
     from yaml import SafeLoader as AnyLoader  # type: ignore[assignment]
 
-MOST_NODES = 500_000  # of one document, aliases spelt out: far beyond what etcd would store
+MOST_NODES = 500_000  # of one document with its aliases expanded: far more than etcd can store
 MOST_DEPTH = 200
 
 _DOCUMENT = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -35,16 +35,16 @@ _INT = re.compile(
 _FLOAT = re.compile(r"^[-+]?(?:\.[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?$")
 _NOT_FINITE = re.compile(r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
 _PATH_PART = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
-_TEMPLATE = "; if this is a template, render it first, for example `helm template … | aim-adapters lint -`"
+_TEMPLATE = "; render a template first, for example `helm template … | aim-adapters lint -`"
 _TAG = "tag:yaml.org,2002:"
 _WORDS = "y Y yes Yes YES on On ON true True TRUE n N no No NO off Off OFF false False FALSE"
 
 
 class Loader(AnyLoader):
-    """Takes plain words for the types that kubectl's reader takes them for: `y` a boolean, 1e3 and 08 numbers."""
+    """Reads plain words as kubectl does: `y` is a boolean, 1e3 and 08 are numbers."""
 
 
-Loader.yaml_implicit_resolvers = {}  # its own: those of YAML 1.1 as PyYAML has them are no base for it
+Loader.yaml_implicit_resolvers = {}  # PyYAML's resolvers of YAML 1.1 differ from kubectl's
 
 
 for _name, _pattern, _first in (
@@ -60,7 +60,7 @@ for _name, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a file; both count from 1."""
+    """A place in a file; line and column count from 1."""
 
     line: int = 1
     column: int = 1
@@ -68,7 +68,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What keeps a text, or a part of it, from being read."""
+    """Why a text, or a part of it, cannot be read."""
 
     reason: Reason
     detail: str
@@ -78,7 +78,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file: its value, and where its fields are. `origin`: the chart's template, if helm says so."""
+    """One object of a file: its value, and where its fields are. `origin`: the template that helm names, if any."""
 
     value: Any
     node: Node | None
@@ -87,7 +87,7 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
     def locate(self, path: str) -> Position:
-        """Return where a field is, as `spec.adapters[1].name` names it; else its closest parent that is there."""
+        """Return where a field is, such as `spec.adapters[1].name`; else the closest existing parent."""
         node, place = self.node, self._position(self.node)
         for part in split_path(path):
             found = _child(node, part)
@@ -98,7 +98,7 @@ class Document:
         return place
 
     def raw(self, path: str) -> str | None:
-        """Return a plain scalar as it is written, or None for anything else."""
+        """Return a scalar as it is written, or None for anything else."""
         node = self.node
         for part in split_path(path):
             found = _child(node, part)
@@ -122,7 +122,7 @@ def split_path(path: str) -> list[str | int]:
 
 
 def _child(node: Node | None, part: str | int) -> tuple[Node, Node] | None:
-    """Return the node that marks a member, and its value."""
+    """Return the node where a member begins, and its value."""
     if isinstance(node, MappingNode):
         for key, value in node.value:
             if isinstance(key, ScalarNode) and key.value == str(part):
@@ -133,9 +133,9 @@ def _child(node: Node | None, part: str | int) -> tuple[Node, Node] | None:
 
 
 def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Problem]]:
-    """Return the objects of a text, and what could not be read. Lists are taken apart. Never raises.
+    """Return the objects of a text, and what could not be read. Lists are split into their items. Never raises.
 
-    One broken document leaves the others readable. Empty documents are no objects.
+    A broken document does not affect the others. Empty documents are skipped.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -155,9 +155,9 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Pro
 
 
 def _parts(text: str) -> Iterator[tuple[str, int]]:
-    """Cut at `---`: a fault in one document then hides no other. Yields the part and the lines before it.
+    """Split at `---`, so that an error in one document does not hide the others. Yields parts with their first line.
 
-    Directives (`%YAML 1.1`) before a `---` say nothing that counts here, and are no document.
+    Directives (`%YAML 1.1`) before a `---` are skipped.
     """
     starts = [match.start() for match in _DOCUMENT.finditer(text)]
     edges = [0, *(start for start in starts if start), len(text)]
@@ -192,9 +192,9 @@ def _read_part(part: str, offset: int) -> list[Document]:
 
 
 def _read_json(text: str) -> list[Document] | None:
-    """JSON that is no YAML: objects one after the other (as `jq` prints them), or surrogate pairs.
+    """Read JSON that is not YAML: objects one after the other (as `jq` prints them), or surrogate pairs.
 
-    An object that is YAML by itself keeps its places, one that is none has none. None: it is no JSON either.
+    Fields of an object that is also valid YAML have places. None: the text is not JSON either.
     """
     found: list[Document] = []
     decoder = json.JSONDecoder()
@@ -229,11 +229,9 @@ def _syntax(error: yaml.YAMLError, part: str, offset: int) -> Problem:
         words = " ".join(word for word in (getattr(error, "context", None), getattr(error, "problem", None)) if word)
         line = part.split("\n")[mark.line] if mark.line < part.count("\n") + 1 else ""
         if "{{" in line or "{%" in line:
-            words += (
-                "; this looks like a template: render it first, for example `helm template … | aim-adapters lint -`"
-            )
+            words += "; render a template first, for example `helm template … | aim-adapters lint -`"
         elif "\t" in line[: mark.column + 1]:
-            words += "; a tab: YAML is indented with spaces"
+            words += "; indent YAML with spaces, not tabs"
         return Problem(Reason.YAML_INVALID, words, Position(offset + mark.line + 1, mark.column + 1))
     place = getattr(error, "position", None)
     if isinstance(place, int):
@@ -244,7 +242,7 @@ def _syntax(error: yaml.YAMLError, part: str, offset: int) -> Problem:
 
 
 def _unpack(document: Document) -> Iterator[Document]:
-    """Take the objects out of a `List`, as kubectl does, and out of lists in it."""
+    """Split a `List` into its objects, as kubectl does, and the lists in it."""
     value = document.value
     is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value
     if not is_list or not isinstance(value["items"], list):
@@ -260,7 +258,7 @@ def _unpack(document: Document) -> Iterator[Document]:
             if one.path == prefix or one.path.startswith(f"{prefix}.")
         )
         node = nodes[index] if index < len(nodes) else None
-        if isinstance(item, dict) and value["kind"] != "List":  # an AIMServiceList says what its items are
+        if isinstance(item, dict) and value["kind"] != "List":  # an AIMServiceList sets the kind of its items
             said = {"apiVersion": value.get("apiVersion"), "kind": value["kind"].removesuffix("List")} | item
         else:
             said = item
@@ -269,7 +267,7 @@ def _unpack(document: Document) -> Iterator[Document]:
 
 @dataclass(slots=True)
 class _Reader:
-    """From nodes to plain values; collects repeated keys."""
+    """Converts nodes to plain values; collects repeated keys."""
 
     offset: int
     problems: list[Problem] = field(default_factory=list)
@@ -284,12 +282,14 @@ class _Reader:
             )
         if isinstance(node, ScalarNode):
             if node.tag == f"{_TAG}float" and _NOT_FINITE.match(node.value):
-                detail = f"{node.value} is no value of JSON, so kubectl cannot send it: quote it if the word is meant"
+                detail = (
+                    f"{node.value} is not a valid JSON value, so kubectl cannot send it; quote it if a string is meant"
+                )
                 self.problems.append(Problem(Reason.YAML_INVALID, detail, self._place(node), path))
             return read_scalar(node.tag, node.value)
         if id(node) in self._open:
             raise _UnreadableError(
-                Problem(Reason.YAML_INVALID, "an alias refers to a node around it", self._place(node))
+                Problem(Reason.YAML_INVALID, "an alias refers to a node that contains it", self._place(node))
             )
         self._open.add(id(node))
         try:
@@ -308,20 +308,20 @@ class _Reader:
                 self._merge(merged, value, path, depth)
                 continue
             if not isinstance(key, ScalarNode):
-                words = "a key is not a word" + (_TEMPLATE if isinstance(key, MappingNode) else "")  # {{ … }}
+                words = "a key must be a plain word" + (_TEMPLATE if isinstance(key, MappingNode) else "")  # {{ … }}
                 raise _UnreadableError(Problem(Reason.YAML_INVALID, words, self._place(key)))
             name = str(key.value)
             member = f"{path}.{name}" if path else name
             if name in places:
                 first = self._place(places[name]).line
-                detail = f'the key "{name}" was given before, in line {first}; only one of them would count'
+                detail = f'the key "{name}" is already set in line {first}; only one of them would count'
                 self.problems.append(Problem(Reason.KEY_DUPLICATE, detail, self._place(key), member))
             places[name] = key
             own[name] = self.read(value, member, depth + 1)
         return merged | own
 
     def _merge(self, merged: dict[str, Any], node: Node, path: str, depth: int) -> None:
-        """`<<: *anchor`: what is merged counts less than the mapping's own keys, and an earlier one more."""
+        """Merge `<<: *anchor`: the mapping's own keys win over merged ones, and earlier merges over later ones."""
         for source in node.value if isinstance(node, SequenceNode) else [node]:
             value = self.read(source, path, depth + 1)
             if isinstance(value, dict):
@@ -334,12 +334,12 @@ class _Reader:
 
 
 _TRUE = frozenset({"yes", "true", "on", "y"})
-_LEAST_WITH_EXPONENT = 1e21  # below it a whole float is written to JSON without one: an integer for who reads it
+_LEAST_WITH_EXPONENT = 1e21  # a smaller whole float is written to JSON without an exponent, and read as an integer
 _NUMBER_BASES = (("0x", 16), ("0b", 2), ("0o", 8))
 
 
 def read_scalar(tag: str, raw: str) -> Any:
-    """Return a scalar as Kubernetes' YAML reader makes JSON of it.
+    """Return a scalar as Kubernetes' YAML reader converts it to JSON.
 
     Source: YAML 1.1 types as go-yaml reads them; base-60 numbers and timestamps are strings there, and a leading zero
     before an 8 or 9 makes no octal number.

@@ -1,4 +1,4 @@
-"""Which files are meant, and their text: the shell of lint. Reads only."""
+"""Finds and reads the files of `lint`: its shell. It only reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.lint.document import Document, Position, Problem, parse
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _OURS = re.compile(rb"aim\.eai\.amd|\bAIM[A-Z][a-z]")
-_WIDE = (b"\xff\xfe", b"\xfe\xff")  # marks of UTF-16: such text is told to be no UTF-8, whatever it holds
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16: such a file is reported, whatever it holds
 _CHART = "Chart.yaml"
 _KUSTOMIZATIONS = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
 _PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
@@ -23,15 +23,15 @@ STDIN = "-"
 
 
 class UnreadableError(Exception):
-    """A path that was named cannot be read; the text says which and why."""
+    """A given path cannot be read; the text says which and why."""
 
 
 def find(paths: Sequence[str], exclude: Sequence[str] = (), notes: list[str] | None = None) -> list[str]:
     """Return the files of the paths, those below directories sorted; `-` is standard input.
 
-    Hidden directories and links to directories are not entered, nor the templates of a Helm chart (which are no YAML
-    yet), and patches that a kustomization names (which are parts of objects) are no manifests: what was left out so is
-    told in `notes`. `exclude` are globs over a file's path or name.
+    Hidden directories and links to directories are not entered. The templates of a Helm chart (not yet YAML) and the
+    patches that a kustomization names (parts of objects) are skipped, and `notes` lists them. `exclude` are globs over
+    a file's path or name.
     Raises: UnreadableError.
     """
     found: dict[str, None] = {}
@@ -56,13 +56,13 @@ def _manifests(folder: str, notes: list[str]) -> Iterator[str]:
         if os.path.basename(file) in _KUSTOMIZATIONS and (named := _patches(file)):
             place = os.path.dirname(file) or "."
             render = f"kustomize build {place} | aim-adapters lint -"
-            notes.append(f"note: the patches of {file} were left out; render it: {render}")
+            notes.append(f"note: the patches of {file} were skipped; to check them, run {render}")
             patches |= named
     yield from (file for file in files if file not in patches)
 
 
 def _patches(file: str) -> set[str]:
-    """Return the files that a kustomization lays over its resources; none where it cannot be read."""
+    """Return the patch files of a kustomization, none if it cannot be read."""
     try:
         documents, _ = parse(Path(file).read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError):
@@ -85,7 +85,7 @@ def _below(folder: str, notes: list[str]) -> Iterator[str]:
         if _CHART in names and "templates" in folders:
             folders.remove("templates")
             render = f"helm template {place} | aim-adapters lint -"
-            notes.append(f"note: {os.path.join(place, 'templates')} was left out; render it: {render}")
+            notes.append(f"note: {os.path.join(place, 'templates')} was skipped; to check it, run {render}")
         for name in sorted(names):
             if os.path.splitext(name)[1].lower() in SUFFIXES:
                 yield os.path.normpath(os.path.join(place, name))
@@ -94,9 +94,8 @@ def _below(folder: str, notes: list[str]) -> Iterator[str]:
 def read(file: str) -> tuple[str, list[Document], list[Problem]]:
     """Return the file's name for people, its documents and problems. Raises: UnreadableError.
 
-    A file that names neither our API group nor a kind of ours is somebody else's (values, a workflow, data): it is not
-    read further, whatever its syntax; nor is a kustomization, whose targets may well name our kinds. Standard input is
-    always read.
+    A file without the AIM API group and without an AIM kind (values, a workflow, data) is not parsed, whatever its
+    syntax. A kustomization is not parsed either: its targets may name AIM kinds. Standard input is always parsed.
     """
     try:
         raw = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()

@@ -1,4 +1,4 @@
-"""All that can be said about manifests: shapes, then rules over the world that they make together. Pure."""
+"""Checks manifests: their shapes, then the rules over all given objects. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _VERSIONS = {kind.kind: (kind.version,) for kind in KIND_BY_NAME.values()} | {
     AIM_SERVICE_V1ALPHA1.kind: (KIND_BY_NAME["AIMService"].version, AIM_SERVICE_V1ALPHA1.version)
 }
 NOT_THERE = frozenset({Reason.ADAPTER_ARTIFACT_NOT_FOUND, Reason.REFERENCE_NOT_FOUND, Reason.BASE_NOT_FOUND})
-"""Warnings about what is not among the files: `--cluster` or `--assume` tells more."""
+"""Warnings about objects that are not in the files: `--cluster` or `--assume` supplies them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell, with its place. `path` and `subject` are empty where there is no field or object."""
+    """One finding, with its place. `path` and `subject` are empty if it concerns no field or object."""
 
     file: str
     position: Position
@@ -37,17 +37,17 @@ class Finding:
     message: str
     path: str = ""
     subject: str = ""  # "AIMService team/chat"
-    origin: str = ""  # the chart's template that it was rendered from
+    origin: str = ""  # the template of the chart that it was rendered from
 
     @property
     def order(self) -> tuple[str, Position, str, str, str]:
-        """By place, errors first."""
+        """The sort key: by place, errors first."""
         return (self.file, self.position, self.level, self.path, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object of ours, in the namespace that it would be applied to."""
+    """One AIM object, in the namespace that it would be applied to."""
 
     file: str
     document: Document
@@ -77,15 +77,15 @@ class Manifest:
 
 @dataclass(slots=True)
 class Collected:
-    """What the files hold: objects of ours, findings so far, and how many objects are of other kinds."""
+    """The content of the files: AIM objects, findings so far, and the number of objects of other kinds."""
 
     manifests: list[Manifest] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     others: int = 0
-    foreign: int = 0  # files that hold nothing of ours, nor anything that cannot be read
+    foreign: int = 0  # files without an AIM object and without a problem
 
     def add(self, file: str, documents: Iterable[Document], problems: Iterable[Problem], namespace: str) -> None:
-        """Take the documents of one file; objects without a namespace get `namespace`."""
+        """Add the documents of one file; objects without a namespace get `namespace`."""
         documents, problems = list(documents), list(problems)
         self.foreign += not documents and not problems
         for problem in problems:
@@ -101,7 +101,11 @@ class Collected:
         value = document.value
         version, kind = view.text(value, "apiVersion"), view.text(value, "kind")
         if not isinstance(value, Mapping) or (version is None and kind is None):
-            self.findings.append(_tell(file, document, "", Reason.NOT_AN_OBJECT, "this is no Kubernetes object"))
+            self.findings.append(
+                _tell(
+                    file, document, "", Reason.NOT_AN_OBJECT, "not a Kubernetes object: apiVersion and kind are missing"
+                )
+            )
             return None
         group, _, number = (version or "").rpartition("/")
         known = KIND_BY_NAME.get(kind or "")
@@ -115,7 +119,7 @@ class Collected:
             return None
         if known is None:
             if not kind:
-                self.findings.append(_tell(file, document, "kind", Reason.NOT_AN_OBJECT, "it is missing"))
+                self.findings.append(_tell(file, document, "kind", Reason.NOT_AN_OBJECT, "must be set"))
                 return None
             hint = did_you_mean(kind, KIND_BY_NAME)
             message = f'{AIM_GROUP} has no kind "{kind}"' + (f" ({hint})" if hint else "")
@@ -123,7 +127,7 @@ class Collected:
             return None
         if number not in _VERSIONS[known.kind]:
             served = " or ".join(f"{AIM_GROUP}/{one}" for one in _VERSIONS[known.kind])
-            message = f'{known.kind} is not served in version "{number}": write {served}'
+            message = f'{known.kind} is not served in version "{number}"; write {served}'
             self.findings.append(_tell(file, document, "apiVersion", Reason.VERSION_UNKNOWN, message))
             return None
         return Manifest(file, document, known, number, _placed(value, known, namespace))
@@ -152,9 +156,9 @@ def judge(
     context: Context = DEFAULT_CONTEXT,
     step: Callable[[], None] | None = None,
 ) -> list[Finding]:
-    """Return all findings in the order of the files. `world` holds the manifests and whatever else is known.
+    """Return all findings in the order of the files. `world` holds the manifests and all other known objects.
 
-    `step` is called after each object: progress for people.
+    `step` is called after each object, to show progress.
     """
     found = [*collected.findings, *_duplicates(collected.manifests)]
     for manifest in collected.manifests:
@@ -186,7 +190,7 @@ def _judge_one(manifest: Manifest, world: World, context: Context) -> Iterator[F
 
 
 def _with_raw(error: FieldError, document: Document) -> FieldError:
-    """A wrong type's hint shows what is written: `yes`, not `true`."""
+    """Show in the hint of a wrong type the text as written: `yes`, not `true`."""
     raw = document.raw(error.path)
     if error.reason != Reason.TYPE_WRONG or not error.hint.startswith("quote it") or raw is None:
         return error
@@ -202,5 +206,5 @@ def _duplicates(manifests: Iterable[Manifest]) -> Iterator[Finding]:
         other = first.setdefault(key, manifest)
         if other is not manifest:
             place = other.document.locate("metadata.name")
-            message = f"{manifest.subject} is given before, in {other.file}:{place.line}"
+            message = f"{manifest.subject} is already defined in {other.file}:{place.line}"
             yield manifest.tell("error", "metadata.name", Reason.OBJECT_DUPLICATE, message)

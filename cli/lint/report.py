@@ -1,4 +1,4 @@
-"""Findings as people, programs and code hosts read them: text, JSON, SARIF 2.1.0, GitHub annotations. Pure."""
+"""The output formats of findings: text, JSON, SARIF 2.1.0, GitHub annotations. Pure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was looked at, and what came of it."""
+    """What was checked, and the findings."""
 
     files: int
     objects: int
-    others: int  # objects of kinds that are not ours
+    others: int  # objects of kinds that are not checked
     findings: Sequence[Finding]
     notes: tuple[str, ...] = ()
     offline: bool = True
-    foreign: int = 0  # files that hold nothing of ours
+    foreign: int = 0  # files without an AIM object
 
     def count(self, level: str) -> int:
-        """How many findings of a level there are."""
+        """Return the number of findings of a level."""
         return sum(1 for finding in self.findings if finding.level == level)
 
     def failed(self, *, strict: bool) -> bool:
-        """Whether the exit code tells of findings."""
+        """Return whether the command fails."""
         return bool(self.findings) if strict else self.count("error") > 0
 
 
@@ -42,17 +42,17 @@ Style = Callable[[str, str], str]  # (name of a style, text) → text
 
 
 def plain(style: str, text: str) -> str:
-    """Return the text as it is: no terminal reads it."""
+    """Return the text unchanged: the output is not a terminal."""
     return text
 
 
 def to_text(summary: Summary, style: Style = plain) -> str:
-    """Return a line for each finding, as compilers write them, and a last line that sums up."""
+    """Return a line for each finding, as compilers write them, and a last line with the totals."""
     lines = [_text_line(finding, style) for finding in summary.findings]
     lines += [style("dim", note) for note in summary.notes]
     if summary.offline and any(finding.reason in NOT_THERE for finding in summary.findings):
         lines.append(
-            style("dim", "what is not among the files: --cluster reads it, --assume SUBJECT.FIELD=VALUE says it")
+            style("dim", "for objects that are not in the files, use --cluster or --assume SUBJECT.FIELD=VALUE")
         )
     lines.append(_sum_up(summary, style))
     return "\n".join(lines) + "\n"
@@ -73,11 +73,11 @@ def _sum_up(summary: Summary, style: Style) -> str:
     if summary.foreign:
         looked += f", of which {_many(summary.foreign, 'file')} {'holds' if summary.foreign == 1 else 'hold'} none"
     if summary.others:
-        looked += f" ({_many(summary.others, 'object')} of other kinds not looked at)"
+        looked += f" ({_many(summary.others, 'object')} of other kinds not checked)"
     if not summary.findings:
         return f"{style('green', 'no findings')}: {looked}"
-    told = f"{_many(errors, 'error')}, {_many(warnings, 'warning')}"
-    return f"{style('red' if errors else 'yellow', told)}: {looked}; --explain REASON tells more about one"
+    totals = f"{_many(errors, 'error')}, {_many(warnings, 'warning')}"
+    return f"{style('red' if errors else 'yellow', totals)}: {looked}; see --explain REASON"
 
 
 def _many(count: int, word: str) -> str:
@@ -190,7 +190,7 @@ def _github_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _escaped(text: str, *, property_: bool = False) -> str:
-    """Escape as workflow commands demand. Source: GitHub Actions, "Workflow commands"."""
+    """Escape as workflow commands require. Source: GitHub Actions, "Workflow commands"."""
     for raw, coded in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(raw, coded)
     if property_:

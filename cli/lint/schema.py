@@ -1,7 +1,7 @@
-"""An object's shape, checked as the API server checks it: against the very schema that the CRDs are made of. Pure.
+"""Checks the shape of an object as the API server does, against the schema that the CRDs are generated from. Pure.
 
-Unknown fields are errors, as kubectl's strict validation has it. Nulls of members count as absent: the API server
-drops them (unless the schema says nullable).
+Unknown fields are errors, as in kubectl's strict validation. A member with the value null counts as absent: the API
+server drops it, unless the schema makes it nullable.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def schema_of(kind: Kind) -> Schema:
 
 
 def check_shape(kind: Kind, obj: Mapping[str, Any]) -> list[FieldError]:
-    """Return everything about an object that the schema refuses, metadata's name included."""
+    """Return all errors of an object against its schema, including metadata."""
     schema = schema_of(kind)
     errors = list(_metadata(obj.get("metadata"), kind))
     known = {"apiVersion", "kind", "metadata", *schema["properties"]}
@@ -69,34 +69,40 @@ def check_shape(kind: Kind, obj: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _metadata(metadata: object, kind: Kind) -> Iterator[FieldError]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        yield _wrong_type("metadata", metadata, "object")
-        return
     if metadata is None:
         yield _required("metadata")
-        return
-    name = metadata.get("name")
-    if name is None and metadata.get("generateName") is None:
-        yield _required("metadata.name")
-    elif name is not None and not isinstance(name, str):
-        yield _wrong_type("metadata.name", name, "string")
-    elif name is not None and (not possible_name(name) or len(name) > 253):
+    elif not isinstance(metadata, Mapping):
+        yield _wrong_type("metadata", metadata, "object")
+    else:
+        yield from _name(metadata)
+        yield from _namespace(metadata.get("namespace"), kind)
+        yield from _unknown(metadata, _METADATA, "metadata")
+        for field in ("labels", "annotations"):
+            yield from _string_map(metadata.get(field), f"metadata.{field}")
+
+
+def _name(metadata: Mapping[str, Any]) -> Iterator[FieldError]:
+    path, name = "metadata.name", metadata.get("name")
+    if name is None:
+        if metadata.get("generateName") is None:
+            yield _required(path)
+    elif not isinstance(name, str):
+        yield _wrong_type(path, name, "string")
+    elif not possible_name(name) or len(name) > 253:
         detail = "a name has at most 253 of a-z, 0-9, '-' and '.', and begins and ends with a letter or digit"
-        yield FieldError("metadata.name", Reason.NAME_INVALID, Cause.INVALID, detail, name)
-    namespace = metadata.get("namespace")
+        yield FieldError(path, Reason.NAME_INVALID, Cause.INVALID, detail, name)
+
+
+def _namespace(namespace: object, kind: Kind) -> Iterator[FieldError]:
+    path = "metadata.namespace"
     if namespace is not None and not isinstance(namespace, str):
-        yield _wrong_type("metadata.namespace", namespace, "string")
+        yield _wrong_type(path, namespace, "string")
     elif namespace and not kind.namespaced:
-        detail = f"{kind.kind} belongs to the whole cluster"
-        yield FieldError(
-            "metadata.namespace", Reason.NAMESPACE_ON_CLUSTER_KIND, Cause.FORBIDDEN, detail, hint="remove the namespace"
-        )
+        detail = f"{kind.kind} is cluster-scoped"
+        yield FieldError(path, Reason.NAMESPACE_ON_CLUSTER_KIND, Cause.FORBIDDEN, detail, hint="remove the namespace")
     elif namespace and (not possible_name(namespace) or "." in namespace or len(namespace) > 63):
         detail = "a namespace's name has at most 63 of a-z, 0-9 and '-', and begins and ends with a letter or digit"
-        yield FieldError("metadata.namespace", Reason.NAME_INVALID, Cause.INVALID, detail, namespace)
-    yield from _unknown(metadata, _METADATA, "metadata")
-    for field in ("labels", "annotations"):
-        yield from _string_map(metadata.get(field), f"metadata.{field}")
+        yield FieldError(path, Reason.NAME_INVALID, Cause.INVALID, detail, namespace)
 
 
 def _string_map(value: object, path: str) -> Iterator[FieldError]:
@@ -118,7 +124,7 @@ def _string_map(value: object, path: str) -> Iterator[FieldError]:
 
 
 def _qualified(key: str) -> bool:
-    """Whether the API server takes a text as the key of a label or annotation."""
+    """Return whether a text is a valid key of a label or annotation."""
     prefix, slash, name = key.rpartition("/")
     return is_label_value(name) and (not slash or (possible_name(prefix.lower()) and len(prefix) <= 253))
 
@@ -204,39 +210,42 @@ def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[FieldEr
     keys: list[str] = schema.get("x-kubernetes-list-map-keys", [])
     if shape not in ("map", "set"):
         return
-    seen: set[str] = set()
+    seen: dict[str, int] = {}  # entry → its first index
     members: Mapping[str, Schema] = schema.get("items", {}).get("properties", {})
     for index, item in enumerate(value):
         if shape == "map" and not isinstance(item, Mapping):
             continue
         word = repr([item.get(key, members.get(key, {}).get("default")) for key in keys]) if keys else repr(item)
-        if word in seen:
+        if (first := seen.setdefault(word, index)) != index:
             shown = "/".join(str(item.get(key)) for key in keys if key in item) if keys else item
             yield FieldError(
-                f"{path}[{index}]", Reason.LIST_ENTRY_DUPLICATE, Cause.DUPLICATE, "it is in the list before", shown
+                f"{path}[{index}]",
+                Reason.LIST_ENTRY_DUPLICATE,
+                Cause.DUPLICATE,
+                f"already listed as {path}[{first}] (remove one)",
+                shown,
             )
-        seen.add(word)
 
 
 def _string(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
     least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
     if least is not None and len(value) < least:
-        detail = "it must not be empty" if least == 1 else f"at least {least} characters"
+        detail = "must not be empty" if least == 1 else f"at least {least} characters"
         yield FieldError(path, Reason.TEXT_TOO_SHORT, Cause.INVALID, detail, value)
     elif most is not None and len(value) > most:
         yield FieldError(path, Reason.TEXT_TOO_LONG, Cause.INVALID, f"at most {most} characters", value)
     elif pattern is not None and not re.search(pattern, value):
-        yield FieldError(path, Reason.PATTERN_MISMATCH, Cause.INVALID, f"it must match {pattern}", value)
+        yield FieldError(path, Reason.PATTERN_MISMATCH, Cause.INVALID, f"must match {pattern}", value)
 
 
 def _number(value: int | float, schema: Schema, path: str) -> Iterator[FieldError]:
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None and value < least:
-        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"it must be at least {least}", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"must be at least {least}", value)
     elif most is not None and value > most:
-        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"it must be at most {most}", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, f"must be at most {most}", value)
     elif schema.get("format") == "int32" and abs(value) >= 2**31:
-        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, "it does not fit in 32 bits", value)
+        yield FieldError(path, Reason.NUMBER_OUT_OF_BOUNDS, Cause.INVALID, "must fit in 32 bits", value)
 
 
 def _enum(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
@@ -253,12 +262,12 @@ def _int_or_string(value: Any, schema: Schema, path: str) -> Iterator[FieldError
     if isinstance(value, bool) or not isinstance(value, int | str):
         yield _wrong_type(path, value, "integer or string")
     elif isinstance(value, str) and (pattern := schema.get("pattern")) and not re.search(pattern, value):
-        detail = 'it must be a quantity, for example "50Gi"' if "KMGTPE" in pattern else f"it must match {pattern}"
+        detail = 'must be a quantity, for example "50Gi"' if "KMGTPE" in pattern else f"must match {pattern}"
         yield FieldError(path, Reason.PATTERN_MISMATCH, Cause.INVALID, detail, value)
 
 
 def _required(path: str) -> FieldError:
-    return FieldError(path, Reason.FIELD_REQUIRED, Cause.REQUIRED, "it must be set")
+    return FieldError(path, Reason.FIELD_REQUIRED, Cause.REQUIRED, "must be set")
 
 
 _WORDS = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -272,11 +281,9 @@ def _wrong_type(path: str, value: Any, wanted: str) -> FieldError:
     elif wanted in ("integer", "boolean") and isinstance(value, str) and value:
         hint = f"write {value} without quotes" if _reads_as(value, wanted) else ""
     elif wanted == "array":
-        hint = "write a list: each entry on a line that begins with -"
+        hint = "write a list: each entry on its own line, beginning with -"
     shown = None if isinstance(value, Mapping | list) else "null" if value is None else value
-    return FieldError(
-        path, Reason.TYPE_WRONG, Cause.INVALID, f"it must be of type {wanted}, it is {found}", shown, hint
-    )
+    return FieldError(path, Reason.TYPE_WRONG, Cause.INVALID, f"must be of type {wanted}, not {found}", shown, hint)
 
 
 def _reads_as(value: str, wanted: str) -> bool:
@@ -287,7 +294,7 @@ _PLAIN = re.compile(r"^[A-Za-z0-9_-]+$")
 
 
 def join(path: str, name: str) -> str:
-    """Return the path of a member: `spec.model`, or `metadata.labels[a/b]` for a name that is no plain word."""
+    """Return the path of a member: `spec.model`, or `metadata.labels[a/b]` for a name with other characters."""
     if not _PLAIN.match(name):
         return f"{path}[{name}]"
     return f"{path}.{name}" if path else name

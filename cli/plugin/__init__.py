@@ -1,4 +1,4 @@
-"""`kubectl aim-adapters`: what serves, why something does not, what a change would do; for people and programs.
+"""`kubectl aim-adapters`: shows services, explains why an adapter is not served, and what a change does.
 
-Leaves to others: what is valid (`rules`), what should exist (`reconcile`), what is on a disk (`disk`).
+Not here: what is valid (`rules`), what should exist (`reconcile`), what is on a disk (`disk`).
 """

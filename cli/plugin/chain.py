@@ -1,4 +1,4 @@
-"""The links of the chain that `why` walks: what each says, and the words that several share. Pure."""
+"""The links of the chain that `why` walks, and what several of them share. Pure."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Link:
 
 
 def broken(link: str, reason: str, says: str, fix: str = "", look: str = "", *, state: State = "broken") -> Link:
-    """A link that does not hold; without a fix of its own, the documented one of the reason."""
+    """Return a link that does not hold; without a fix of its own it gets the documented one of the reason."""
     return Link(link, state, says, str(reason), fix or documented_fix(reason), look)
 
 
 def documented_fix(reason: str) -> str:
-    """Return what the table of reasons says to do, empty for a word that is not in it."""
+    """Return the fix of a reason in the table, empty for a word that is not in it."""
     found = explain(reason)
     return "" if found is None else found.advice
 
 
 def in_conditions(word: str) -> bool:
-    """Whether a word is a reason that conditions carry."""
+    """Return whether a word is a reason that conditions have."""
     found = explain(word)
     return found is not None and "condition" in found.surfaces
 
@@ -46,14 +46,14 @@ def in_conditions(word: str) -> bool:
 _BLOCKED = (
     (("secret",), "create that Secret in this namespace: env of a RuntimeConfig, cache or artifact refers to it"),
     (("configmap",), "create that ConfigMap in this namespace: env of a RuntimeConfig or artifact refers to it"),
-    (("image", "pull"), "correct the image, or give imagePullSecrets that may pull it"),
-    (("unschedulable", "nodes are available", "no node"), "make room for the pod, or ask for less"),
-    (("persistentvolumeclaim", "volume"), "look at the claim's events: its volume is not provisioned or mounted"),
+    (("image", "pull"), "correct the image, or add imagePullSecrets with access to it"),
+    (("unschedulable", "nodes are available", "no node"), "free resources for the pod, or request less"),
+    (("persistentvolumeclaim", "volume"), "check the events of the claim: its volume is not provisioned or mounted"),
 )
 
 
 def fix_of_blocked(said: str) -> str:
-    """Return what to do about a pod that cannot start, by what the cluster said about it."""
+    """Return what to do about a pod that cannot start, from the cluster's message about it."""
     lower = said.lower()
     for words, fix in _BLOCKED:
         if any(word in lower for word in words):
@@ -62,7 +62,7 @@ def fix_of_blocked(said: str) -> str:
 
 
 def from_error(link: str, error: FieldError) -> Link:
-    """A link that a rule refuses."""
+    """Return the link for an error of a rule."""
     return Link(link, "broken", _said(error), error.reason, error.hint or f"correct {error.path}")
 
 
@@ -72,15 +72,15 @@ def _said(error: FieldError) -> str:
 
 
 def look_events(seen: Snapshot) -> str:
-    """The command that shows the service's conditions and events."""
+    """Return the command that shows the service's conditions and events."""
     return f"kubectl describe aimservice -n {seen.namespace} {seen.name}"
 
 
 def look_job(seen: Snapshot, job: str) -> str:
-    """The command that shows a Job's events."""
+    """Return the command that shows a Job's events."""
     return f"kubectl describe job -n {seen.namespace} {job}"
 
 
 def look_claim(seen: Snapshot, field: str) -> str:
-    """The command that shows the events of one of the base's claims."""
+    """Return the command that shows the events of one of the base's claims."""
     return f"kubectl describe pvc -n {seen.namespace} {view.text(seen.base, 'status', field) or ''}".rstrip()

@@ -1,4 +1,4 @@
-"""Links of the chain that concern one adapter: its artifact, its Job, its files, the servers. Pure."""
+"""The links of the chain for one adapter: its artifact, its Job, its files, the servers. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cli.plugin.status import until
 from rules.references import Unreadable
 from rules.validate import judge_stored
 
-# -- what the rules say ---------------------------------------------------------------------------------------------
+# -- the rules ------------------------------------------------------------------------------------------------------
 
 
 def refused_adapter(seen: Snapshot, name: str) -> Link | None:
-    """What the rules say against a declared adapter, or against one beside it as long as nothing is served.
+    """Return the error of a declared adapter, or, while nothing is served, that of another one of the list.
 
-    It comes before cache and disk: nothing is made for a service that cannot be served as it is declared. So does a
-    name that the service does not declare: whatever holds the others up is no answer to a slip of the pen.
+    It comes before cache and disk: nothing is created for a service that cannot be served as declared. The same holds
+    for a name that the service does not declare: problems of other adapters do not explain a typing error.
     """
     refs = view.adapter_refs(seen.service)
     if name not in {ref.name for ref in refs}:
@@ -69,15 +69,15 @@ def _adapter(seen: Snapshot, name: str) -> Link:
         return broken(
             "adapter",
             Reason.REFERENCE_UNREADABLE,
-            f'AIMArtifact "{name}" could not be read: you have no right to',
-            "ask for the right to read it",
+            f'cannot read AIMArtifact "{name}": permission denied',
+            "ask an administrator for read access",
             state="waiting",
         )
     if artifact is None:
         return broken(
             "adapter",
             Reason.ADAPTER_ARTIFACT_NOT_FOUND,
-            f'there is no AIMArtifact "{name}" in namespace "{seen.namespace}"',
+            f'AIMArtifact "{name}" does not exist in namespace "{seen.namespace}"',
             f"apply it, or remove it from the service: {PLUGIN} remove {seen.name} {name}",
         )
     if (found := _unfit(seen, name, artifact)) is not None:
@@ -94,11 +94,11 @@ _ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
 _OF_ARTIFACT = frozenset(
     {Reason.RUNTIME_CONFIG_NOT_FOUND, Reason.RUNTIME_CONFIG_UNREADABLE, Reason.RANK_CEILING_UNKNOWN}
 )
-"""Reasons of an entry that no Job has spoken: what the Job would need is not known."""
+"""Reasons of an entry that no Job reports: the input of the Job is not known."""
 
 
 def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
-    """What the artifact itself, or the controller about it, says against staging it; nothing once it is on the disk."""
+    """Return why the artifact cannot be staged, by its own checks or the controller's; None once it is on the disk."""
     entry = seen.entry(name)
     state, error = view.text(entry, "state"), view.text(entry, "lastError") or ""
     reason, _, message = error.partition(": ")
@@ -113,7 +113,7 @@ def _unfit(seen: Snapshot, name: str, artifact: Json) -> Link | None:
         return broken("adapter", said, f'AIMArtifact "{name}": {ready.get("message")}', state=waits)
     by_rule = state == "Failed" and reason not in ENDS_OF_JOBS
     if reason in _OF_ARTIFACT or by_rule:
-        fix = documented_fix(reason) or "correct what the message names"
+        fix = documented_fix(reason) or "correct the field that the message names"
         return broken("adapter", reason, message or error, fix, f"aim-adapters lint --explain {reason}")
     return None
 
@@ -157,12 +157,12 @@ def _job(seen: Snapshot, name: str) -> Link:
             return broken("job", reason, message, state="waiting")
         percent = view.integer(entry, "progress", "percentage")
         done = f": {percent} % of {size(view.integer(entry, 'progress', 'totalBytes'))}" if percent is not None else ""
-        return broken("job", Reason.STAGING_RUNS, f"it is being downloaded{done}", state="waiting", look=look)
+        return broken("job", Reason.STAGING_RUNS, f"downloading{done}", state="waiting", look=look)
     if error and reason not in _RUNS_WELL:
         return broken(
             "job", Reason.STAGING_BLOCKED, f"the staging Job cannot start: {error}", fix_of_blocked(error), look
         )
-    return broken("job", Reason.STAGING_WAITING, "its staging Job has not started yet", state="waiting", look=look)
+    return broken("job", Reason.STAGING_WAITING, "the staging Job has not started yet", state="waiting", look=look)
 
 
 _NOT_OF_FILES = frozenset({Reason.ADAPTER_NOT_DECLARED})
@@ -181,7 +181,7 @@ def _again(seen: Snapshot, entry: Json) -> str:
 
 
 def _about_files(reason: str) -> bool:
-    """Whether the Job ran well and the files are at fault: what it found in them, or warned of where that is strict."""
+    """Return whether the files are the problem and not the Job: a finding, or a warning that strict mode refuses."""
     found = explain(reason)
     return found is not None and found.group in ("adapter", "warning") and reason not in _NOT_OF_FILES
 
@@ -231,9 +231,14 @@ def _adapter_on_server(seen: Snapshot, name: str) -> Link:
             f'{loaded if loaded is not None else replicas} of {replicas} replicas list the model "{path}"',
         )
     if loaded:
-        return broken("server", Reason.SOME_REPLICAS_LACK, f"{loaded} of {replicas} replicas list it", state="waiting")
+        return broken(
+            "server",
+            Reason.SOME_REPLICAS_LACK,
+            f"only {loaded} of {replicas} replicas list the adapter",
+            state="waiting",
+        )
     return broken(
-        "server", Reason.LOADING_SOON, "the adapter is on the disk, and no replica lists it yet", state="waiting"
+        "server", Reason.LOADING_SOON, "the adapter is on the disk, but no replica lists it yet", state="waiting"
     )
 
 

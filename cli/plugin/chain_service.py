@@ -63,19 +63,19 @@ def _controller(seen: Snapshot) -> Link | None:
         return broken(
             "service",
             Reason.CONTROLLER_SILENT,
-            "no aim-adapters controller holds its lease: nothing is done for any service",
+            "no controller holds the lease, so no service is being reconciled",
         )
     if handled < view.generation_of(seen.service):
         stored = view.generation_of(seen.service)
-        says = f"generation {stored} is stored, the controller handled {handled or 'none'} so far"
+        says = f"generation {stored} is stored, the controller has handled {handled or 'none'} so far"
         return broken("service", Reason.CONTROLLER_BEHIND, says, state="waiting")
     return None
 
 
 def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> Link | None:
-    """What the controller says of a service that it does not serve, where the rules as seen from here say nothing.
+    """Return what the controller reports about a service that it does not serve, if the rules find nothing here.
 
-    Who asks may not see all that the controller sees. Without `reasons` any counts.
+    This user may not be allowed to read all that the controller reads. Without `reasons` any reason counts.
     """
     entry = view.condition(seen.service, kind)
     reason = view.text(entry, "reason") or ""
@@ -86,7 +86,7 @@ def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> 
 
 
 def _gate(seen: Snapshot) -> tuple[str, str]:
-    """Reason and words of what the InferenceService waits for; empty when it waits for nothing."""
+    """Return reason and words of what the InferenceService waits for; empty if it waits for nothing."""
     entry = view.condition(seen.service, "InferenceServiceReady")
     if view.text(entry, "reason") != Reason.GATED:
         return "", ""
@@ -115,7 +115,7 @@ def _profile(seen: Snapshot) -> Link:
     for word, found in references:
         if isinstance(found, Missing):
             kinds = " or ".join(kind.kind for kind in found.kinds)
-            says = f'spec.{word} names "{found.name}", but there is no {kinds} of that name'
+            says = f'spec.{word} names "{found.name}", but no {kinds} of that name exists'
             return broken(
                 word,
                 Reason.REFERENCE_NOT_FOUND,
@@ -127,15 +127,15 @@ def _profile(seen: Snapshot) -> Link:
             return broken(
                 word,
                 Reason.REFERENCE_UNREADABLE,
-                f'"{found.name}" could not be read: you have no right to',
-                "ask for the right to read it",
+                f'cannot read "{found.name}": permission denied',
+                "ask an administrator for read access",
                 state="waiting",
             )
     if pipeline.kind == "profile" and not pipeline.sources:
         return broken(
             "profile",
             Reason.NO_MODEL_SOURCES,
-            f'profile "{_names(pipeline.profile)}" has no model sources: it serves nothing',
+            f'profile "{_names(pipeline.profile)}" has no model sources, so it serves nothing',
         )
     link = "profile" if pipeline.kind == "profile" else "template"
     if (said := _said_by_controller(seen, link, "CacheReady", *_UNRESOLVED)) is not None:
@@ -156,7 +156,7 @@ _UNRESOLVED = (
 
 
 def word_kinds(found: Missing) -> str:
-    """The kinds of a missing reference as kubectl takes them."""
+    """Return the kinds of a missing reference as kubectl accepts them."""
     return ",".join(kind.plural for kind in found.kinds)
 
 
@@ -168,10 +168,10 @@ def _template(seen: Snapshot) -> Link:
             "template",
             Reason.TEMPLATE_AMBIGUOUS,
             f"several templates fit the model: {names}",
-            "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name",
+            "set spec.defaultServiceTemplate of the model, or re-create the service with spec.template.name",
         )
     if pipeline.template is None and pipeline.image is None:
-        return broken("template", Reason.TEMPLATE_NOT_FOUND, "neither a template nor an image is found for spec.model")
+        return broken("template", Reason.TEMPLATE_NOT_FOUND, "spec.model has neither a template nor an image")
     return Link("template", "ok", _names(pipeline.template) if pipeline.template else f"image {pipeline.image}")
 
 
@@ -186,7 +186,7 @@ def _feature(seen: Snapshot) -> Link:
     if not view.uses_adapters(seen.service):
         return Link("feature", "ok", "no adapters: not needed")
     if seen.facts.pipeline.kind == "template":
-        return Link("feature", "ok", "the template pipeline is not gated; the image's own profile decides")
+        return Link("feature", "ok", "not required in the template pipeline; the profile of the image decides")
     return Link("feature", "ok", f'the effective profile has "{seen.facts.feature}"')
 
 
@@ -293,24 +293,24 @@ def _disk(seen: Snapshot) -> Link:
     if found is not None:
         return _disk_claim(seen, claim, found)
     if "PersistentVolumeClaim" in seen.unreadable:
-        return Link("disk", "ok", f'claim "{claim}" (you may not read claims)')
+        return Link("disk", "ok", f'claim "{claim}" (no permission to read claims)')
     return broken(
         "disk",
         Reason.DISK_NOT_BOUND,
         f'the adapter disk\'s claim "{claim}" does not exist',
-        "the controller makes it again; look at its log if it stays away",
+        "the controller re-creates it; if it does not, check the controller's log",
     )
 
 
 def _no_disk(seen: Snapshot) -> Link:
-    """The base has no adapter disk: it is being made, or nobody asks for one."""
+    """Return the link for a base without an adapter disk: it is being created, or none is requested."""
     base = seen.base
     asked = view.dig(base, "spec", "adapterDisk") is not None or any(
         view.dig(cache, "spec", "requiresAdapterDisk") is True for cache in seen.caches
     )
     says = f'base "{view.name_of(base)}" has no adapter disk yet'
     if not asked:
-        says += ", and neither its spec nor a cache asks for one"
+        says += ", and neither its spec nor a cache requests one"
     return broken(
         "disk",
         Reason.PARENT_LACKS_ADAPTER_DISK,
@@ -321,14 +321,14 @@ def _no_disk(seen: Snapshot) -> Link:
 
 
 def _disk_claim(seen: Snapshot, claim: str, found: Json) -> Link:
-    """The claim is there: whether pods can mount it."""
+    """Return whether pods can mount the claim."""
     look = look_claim(seen, "adapterPersistentVolumeClaim")
     whose = f'the adapter disk\'s claim "{claim}"'
     if view.terminating(found):
         return broken("disk", Reason.CLAIM_TERMINATING, f"{whose} is being deleted", look=look)
     phase = view.text(found, "status", "phase") or "Pending"
     if phase == "Lost":
-        fix = "delete the claim: a new disk is made and staged again"
+        fix = "delete the claim: the controller creates a new disk and stages the adapters again"
         return broken("disk", Reason.DISK_NOT_BOUND, f"{whose} has lost its volume", fix, look)
     if phase == "Pending" and not view.text(seen.service, "status", "adapterDiskPersistentVolumeClaimUid"):
         return broken("disk", Reason.CLAIM_PENDING, f"{whose} is not bound yet", look=look, state="waiting")
@@ -352,7 +352,7 @@ def _subtree(seen: Snapshot) -> Link:
     if job is not None and job.phase == "failed":
         reason = job.result.reason if job.result else Reason.JOB_FAILED
         message = job.result.message if job.result else "the subtree-sync Job failed"
-        says = f"the directory cannot be brought in line: {reason}: {message}"
+        says = f"the directory cannot be synchronized: {reason}: {message}"
         return broken("subtree", reason, says, look=look_job(seen, job.name))
     if job is not None and job.blocked_by:
         return broken(
@@ -380,6 +380,7 @@ _STARTING = frozenset(
 
 
 def server(seen: Snapshot) -> Link:
+    """Return the link of the InferenceService and its pods."""
     ready = view.condition(seen.service, "InferenceServiceReady")
     reason, message = view.text(ready, "reason") or "", view.text(ready, "message") or ""
     if reason == Reason.SCALED_TO_ZERO:
@@ -390,32 +391,33 @@ def server(seen: Snapshot) -> Link:
     if reason != Reason.NO_MATCHING_NODE and (stuck := _stuck_pod(seen)) is not None:
         return stuck
     if reason == Reason.GATED:
-        known, rest = _gate(seen)
-        words = f"no InferenceService yet: {rest or message}"
-        if view.adapter_mode(seen.service) == "static" and known == Reason.ADAPTERS_STAGING:
-            return broken("server", known, words, "mend or remove the adapters that are named", state="waiting")
-        return broken("server", known, words, state="waiting")
-    if (none := _no_pods(seen)) is not None:
-        return none
+        return _gated(seen, message)
+    return _no_pods(seen) or _not_ready(seen, reason, message)
+
+
+def _gated(seen: Snapshot, message: str) -> Link:
+    """Return the link for an InferenceService that the controller does not create yet."""
+    known, rest = _gate(seen)
+    static_waits = view.adapter_mode(seen.service) == "static" and known == Reason.ADAPTERS_STAGING
+    fix = "fix or remove the named adapters" if static_waits else ""
+    return broken("server", known, f"no InferenceService yet: {rest or message}", fix, state="waiting")
+
+
+def _not_ready(seen: Snapshot, reason: str, message: str) -> Link:
     look = f"kubectl get inferenceservice,deployment,pods -n {seen.namespace} -l aim.eai.amd.com/service={seen.name}"
-    if reason in _STARTING or not reason:
-        return broken(
-            "server",
-            reason or Reason.CREATING,
-            message or "the InferenceService is being created",
-            state="waiting",
-            look=look,
-        )
-    return broken("server", reason, f"the server is not ready: {reason}: {message}", look=look)
+    if reason and reason not in _STARTING:
+        return broken("server", reason, f"the server is not ready: {reason}: {message}", look=look)
+    says = message or "the InferenceService is being created"
+    return broken("server", reason or Reason.CREATING, says, state="waiting", look=look)
 
 
 def _no_pods(seen: Snapshot) -> Link | None:
-    """The Deployment cannot make pods: quota, admission."""
+    """Return the link for a Deployment that cannot create pods: quota, admission."""
     failure = view.condition(seen.deployment, "ReplicaFailure")
     if seen.predictor_pods or failure.get("status") != "True":
         return None
     look = f"kubectl describe deployment -n {seen.namespace} {seen.isvc_name}-predictor"
-    return broken("server", Reason.NO_PODS, f"no pod of the server can be made: {failure.get('message')}", look=look)
+    return broken("server", Reason.NO_PODS, f"no pod of the server can be created: {failure.get('message')}", look=look)
 
 
 def _stuck_pod(seen: Snapshot) -> Link | None:
@@ -426,10 +428,10 @@ def _stuck_pod(seen: Snapshot) -> Link | None:
     match found.kind:
         case "unscheduled":
             says = f"pod {found.pod} is not scheduled: {found.message or found.waiting}"
-            return broken("server", found.reason, says, "make room for it, or ask for less", look)
+            return broken("server", found.reason, says, "free resources for it, or request less", look)
         case "crash":
             known = f", last exit code {found.exit_code}" if found.exit_code is not None else ""
-            says = f"pod {found.pod} ends again and again{known}"
+            says = f"pod {found.pod} keeps crashing{known}"
             look = f"kubectl logs -n {seen.namespace} {found.pod} --previous"
             return broken("server", found.reason, says, look=look)
         case "pull" | "waiting":

@@ -1,8 +1,8 @@
-"""What a change would do: how it is applied, which pods roll, which ceilings move, what breaks. Pure."""
+"""`check`: what a change does. How it is applied, which pods roll, which ceilings change, what breaks. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The request that `kubectl apply` would make. `manager`: field manager of a server-side apply."""
+    """The request that `kubectl apply` sends. `manager`: field manager of a server-side apply."""
 
     how: Literal["create", "merge", "apply"]
     body: Mapping[str, Any]
@@ -39,11 +39,13 @@ class Application:
 
 
 def plan_apply(manifest: Json, live: Json | None) -> Application:
-    """Return how a manifest is applied over the live object.
+    """Return how a manifest is applied to the live object.
 
-    Nothing there: create. Applied client-side before: the three-way merge patch of kubectl (fields that were in the
-    last manifest and are not in this one are removed; lists are replaced). Applied server-side before: as the same
-    field manager. Otherwise what the manifest says is laid over what is there.
+    - No live object: create.
+    - Applied client-side before: kubectl's three-way merge patch. Fields of the last manifest that are not in this one
+      are removed; lists are replaced.
+    - Applied server-side before: apply with the same field manager.
+    - Otherwise: a merge patch with the fields of the manifest.
     """
     if live is None:
         return Application("create", manifest)
@@ -71,7 +73,7 @@ def _parse(written: str | None) -> Json:
 
 
 def _apply_manager(live: Json) -> str:
-    """The manager of an earlier server-side apply that was not ours, kubectl's first."""
+    """Return the manager of an earlier server-side apply, kubectl's first; the controllers' own does not count."""
     managers = [
         view.text(entry, "manager") or ""
         for entry in view.items(live, "metadata", "managedFields")
@@ -83,7 +85,10 @@ def _apply_manager(live: Json) -> str:
 
 
 def three_way(last: Any, new: Any, live: Any) -> Any:
-    """Return the merge patch that makes `live` say what `new` says, and drop what only `last` said; lists whole."""
+    """Return the merge patch that sets in `live` the fields of `new` and removes those that only `last` has.
+
+    Lists are replaced as a whole.
+    """
     if not isinstance(new, Mapping):
         return new
     patch: dict[str, Any] = {}
@@ -98,12 +103,12 @@ def three_way(last: Any, new: Any, live: Any) -> Any:
     return patch | {key: None for key in known if key not in new and key in there}
 
 
-# -- what it does to a service --------------------------------------------------------------------------------------
+# -- the effect on a service ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a change does to one service. `changes`: what differs in the pods, in words; empty: nothing rolls."""
+    """What a change does to one service. `changes`: differences of the pods, in words; empty: no pod rolls."""
 
     service: str
     created: bool = False
@@ -115,20 +120,20 @@ class Effect:
     adapters_added: tuple[str, ...] = ()
     adapters_removed: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
-    mended: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing happens to it."""
+        """Whether the change has no effect on the service."""
         same = self.ceiling[0] == self.ceiling[1]
         return not (
             self.created or self.changes or self.scaled or self.adapters_added or self.adapters_removed or self.broken
-        ) and (same and not self.mended)
+        ) and (same and not self.fixed)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One manifest: what the server said, and what the rules say. `place`: file:line of it."""
+    """One manifest: the answer of the server and of the rules. `place`: its file:line."""
 
     subject: str
     place: str
@@ -139,7 +144,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole answer."""
+    """The whole report."""
 
     judged: tuple[Judged, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -147,12 +152,12 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether everything would be accepted and nothing would break."""
+        """Whether everything is accepted and nothing breaks."""
         return not any(one.errors for one in self.judged) and not any(one.broken for one in self.effects)
 
 
 def observe(seen: Snapshot, settings: ReconcileSettings) -> ServiceFacts:
-    """Return what the controller would look at. What servers list is not known here."""
+    """Return the input of the controller's decision. The adapters that servers list are not known here."""
     plan = make_plan(seen.facts.pipeline, seen.service)
     nodes = None
     if seen.nodes is not None and plan is not None and plan.accelerator_model and plan.gpus:
@@ -188,16 +193,13 @@ def _ready_since(pod: Json) -> Any:
 
 
 def effect(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings | None = None) -> Effect:
-    """Return what happens to a service when the world becomes what `after` knows. `before` None: it is created."""
-    own = settings or ReconcileSettings()
-    changes, scaled = predictor_changes(after.isvc, _wanted(after, own))
-    if before is not None:  # the server's own settings are not known here: what differs anyway is not of this change
-        anyway, _ = predictor_changes(before.isvc, _wanted(before, own))
-        changes = [change for change in changes if change not in anyway]
-    had = {str(error) for error in before.errors} if before is not None else set()
-    has = {str(error) for error in after.errors}
-    old = [ref.name for ref in view.adapter_refs(before.service)] if before is not None else []
-    new = [ref.name for ref in view.adapter_refs(after.service)]
+    """Return what happens to a service when the cluster's objects change from `before` to `after`.
+
+    `before` is None for a service that the change creates.
+    """
+    changes, scaled = _pod_changes(before, after, settings or ReconcileSettings())
+    old, new = _adapters(before), _adapters(after)
+    had, has = _errors(before), _errors(after)
     ceiling = before.facts.ceiling.value if before is not None else None
     return Effect(
         service=f"{after.namespace}/{after.name}",
@@ -210,12 +212,33 @@ def effect(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings
         adapters_added=tuple(name for name in new if name not in old),
         adapters_removed=tuple(name for name in old if name not in new),
         broken=tuple(sorted(has - had)),
-        mended=tuple(sorted(had - has)),
+        fixed=tuple(sorted(had - has)),
     )
 
 
+def _pod_changes(before: Snapshot | None, after: Snapshot, settings: ReconcileSettings) -> tuple[list[str], list[str]]:
+    """Return the differences of the pods, and of their number, that this change causes.
+
+    The server's own settings are not known here, so the wanted object may differ from the live one without any change.
+    Those differences are subtracted.
+    """
+    changes, scaled = predictor_changes(after.isvc, _wanted(after, settings))
+    if before is not None:
+        anyway, _ = predictor_changes(before.isvc, _wanted(before, settings))
+        changes = [change for change in changes if change not in anyway]
+    return changes, scaled
+
+
+def _adapters(seen: Snapshot | None) -> list[str]:
+    return [ref.name for ref in view.adapter_refs(seen.service)] if seen is not None else []
+
+
+def _errors(seen: Snapshot | None) -> set[str]:
+    return {str(error) for error in seen.errors} if seen is not None else set()
+
+
 def _wanted(seen: Snapshot, settings: ReconcileSettings) -> Json | None:
-    """The InferenceService that the controller would apply in this world."""
+    """Return the InferenceService that the controller applies."""
     return {kind.kind: obj for kind, obj in decide(observe(seen, settings)).apply}.get(INFERENCE_SERVICE.kind)
 
 
@@ -223,7 +246,7 @@ _SCALE = frozenset({"minReplicas", "maxReplicas"})
 
 
 def predictor_changes(live: Json | None, wanted: Json | None) -> tuple[list[str], list[str]]:
-    """Return what would differ in the pods, and in their number, in words. Values of a user's variables stay unsaid."""
+    """Return the differences of the pods, and of their number, in words. Values of a user's variables are not shown."""
     if live is None or wanted is None:
         return [], []
     have, want = view.mapping(live, "spec", "predictor"), view.mapping(wanted, "spec", "predictor")
@@ -246,7 +269,7 @@ def _container(predictor: Json) -> Json:
 
 
 def _by_name(env: Iterable[Any]) -> dict[str, Json]:
-    """Variables by name; an empty value is none, as typed clients write it."""
+    """Return the variables by name. Typed clients write an absent value as an empty one, so both are the same."""
     return {
         str(view.dig(entry, "name")): {key: value for key, value in view.mapping(entry).items() if value != ""}
         for entry in env
@@ -259,14 +282,14 @@ def _env_changes(old: Iterable[Any], new: Iterable[Any]) -> list[str]:
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) == after.get(name):
             continue
-        ours = name.startswith("AIM_")
+        own = name.startswith("AIM_")
         was, becomes = view.text(before.get(name), "value"), view.text(after.get(name), "value")
         if name not in before:
-            words.append(f"env {name}" + (f" = {becomes}" if ours else "") + " is new")
+            words.append(f"env {name}" + (f" = {becomes}" if own else "") + " is new")
         elif name not in after:
-            words.append(f"env {name} goes")
+            words.append(f"env {name} is removed")
         else:
-            words.append(f"env {name} {was} → {becomes}" if ours and was and becomes else f"env {name} changes")
+            words.append(f"env {name} {was} → {becomes}" if own and was and becomes else f"env {name} changes")
     return words
 
 
@@ -275,7 +298,7 @@ def _env_changes(old: Iterable[Any], new: Iterable[Any]) -> list[str]:
 _WORDS = {
     "created": ("would be created", GOOD),
     "changed": ("would be changed", WAIT),
-    "unchanged": ("is so already", DIM),
+    "unchanged": ("unchanged", DIM),
     "refused": ("would be refused", BAD),
 }
 
@@ -309,7 +332,7 @@ def as_lines(report: Report) -> list[Line]:
         out += [line(""), line(("blast radius", BOLD))]
         out += [found for one in loud for found in _blast(one)]
         if not loud:
-            out.append(line("  ", ("no pod rolls, no ceiling moves, nothing breaks", GOOD)))
+            out.append(line("  ", ("no pod rolls, no ceiling changes, nothing breaks", GOOD)))
     return out + [line((note, DIM)) for note in report.notes]
 
 
@@ -322,25 +345,38 @@ def _judged(one: Judged) -> list[Line]:
 
 
 def _blast(one: Effect) -> list[Line]:
-    out = [line(f"  AIMService {one.service}", (" (new)" if one.created else "", GOOD))]
+    return [
+        line(f"  AIMService {one.service}", (" (new)" if one.created else "", GOOD)),
+        *_pod_lines(one),
+        *_ceiling_lines(one),
+        *_adapter_lines(one),
+        *(line("    ", ("breaks: ", BAD), text) for text in one.broken),
+        *(line("    ", ("fixes: ", GOOD), text) for text in one.fixed),
+    ]
+
+
+def _pod_lines(one: Effect) -> Iterator[Line]:
     if one.changes and one.pods:
         pods = "1 pod rolls" if one.pods == 1 else f"{one.pods} pods roll"
-        out.append(line("    ", (pods, WAIT), f": {', '.join(one.changes)}"))
+        yield line("    ", (pods, WAIT), f": {', '.join(one.changes)}")
     elif one.changes:
-        out.append(line(f"    the server starts with: {', '.join(one.changes)}"))
+        yield line(f"    the server starts with: {', '.join(one.changes)}")
     elif not one.created:
-        out.append(line("    ", ("no pod rolls", GOOD)))
+        yield line("    ", ("no pod rolls", GOOD))
     if one.scaled:
-        out.append(line(f"    replicas: {', '.join(one.scaled)}"))
+        yield line(f"    replicas: {', '.join(one.scaled)}")
+
+
+def _ceiling_lines(one: Effect) -> Iterator[Line]:
     before, after = one.ceiling
     if one.created and after is not None:
-        out.append(line(f"    rank ceiling {after} ({one.ceiling_origin})"))
+        yield line(f"    rank ceiling {after} ({one.ceiling_origin})")
     elif before != after:
-        out.append(line(f"    rank ceiling {before or 'none'} → {after or 'none'} ({one.ceiling_origin})"))
+        yield line(f"    rank ceiling {before or 'none'} → {after or 'none'} ({one.ceiling_origin})")
+
+
+def _adapter_lines(one: Effect) -> Iterator[Line]:
     if one.adapters_added:
-        out.append(line(f"    staged: {', '.join(one.adapters_added)}"))
+        yield line(f"    staged: {', '.join(one.adapters_added)}")
     if one.adapters_removed and not one.created:
-        out.append(line(f"    unloaded: {', '.join(one.adapters_removed)}"))
-    out += [line("    ", ("breaks: ", BAD), text) for text in one.broken]
-    out += [line("    ", ("mends: ", GOOD), text) for text in one.mended]
-    return out
+        yield line(f"    unloaded: {', '.join(one.adapters_removed)}")

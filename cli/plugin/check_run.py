@@ -1,4 +1,4 @@
-"""The shell of `check`: asks the cluster about each manifest, then about every service that the change concerns."""
+"""The shell of `check`: sends each manifest as a dry run, then reads every service that the change affects."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from rules.verdict import Verdict
 from rules.world import Index, World, address
 
 MOST_SERVICES = 50
-"""Services whose pods are looked at; more are counted in a note."""
+"""Services whose effects are computed; further ones are counted in a note."""
 
 
 async def check_all(client: Client, collected: Collected) -> Report:
-    """Return what the cluster and the rules say about the manifests, and what would happen to services."""
+    """Return the answers of the cluster and of the rules to the manifests, and the effects on services."""
     manifests = collected.manifests
     olds = {id(one): await client.find(_kind(one), _namespace(one), view.name_of(one.obj)) for one in manifests}
     news: dict[int, Json | ApiError] = {}
-    said: dict[int, list[str]] = {}
+    warnings: dict[int, list[str]] = {}
     for one in manifests:
         client.heard = []
         news[id(one)] = await _dry_run(client, one, olds[id(one)])
-        said[id(one)] = [text for header in client.heard if (text := warning_text(header))]
+        warnings[id(one)] = [text for header in client.heard if (text := warning_text(header))]
         client.heard = None
     before, after = Known(), Known.start(_result(one, news[id(one)]) for one in manifests)
     for one in manifests:
@@ -60,7 +60,7 @@ async def check_all(client: Client, collected: Collected) -> Report:
             before.absent.add(_address(one))
     changed = [_result(one, news[id(one)]) for one in manifests if not isinstance(news[id(one)], ApiError)]
     world = await complete(client, after, lambda world: _ask(world, manifests, olds, changed))
-    judged = [_judge(one, olds[id(one)], news[id(one)], world, said[id(one)]) for one in manifests]
+    judged = [_judge(one, olds[id(one)], news[id(one)], world, warnings[id(one)]) for one in manifests]
     judged += [
         Judged(finding.subject or "document", f"{finding.file}:{finding.position.line}", "refused", (finding.message,))
         for finding in collected.findings
@@ -84,7 +84,7 @@ def _address(manifest: Manifest) -> tuple[str, str, str]:
 
 
 async def _dry_run(client: Client, manifest: Manifest, old: Json | None) -> Json | ApiError:
-    """Return the object as it would be stored, or why it would not. Raises: Unreachable, Unauthorized."""
+    """Return the object as the cluster would store it, or its refusal. Raises: Unreachable, Unauthorized."""
     kind, name = _kind(manifest), view.name_of(manifest.obj)
     plan = plan_apply(manifest.obj, old)
     body = dict(plan.body)
@@ -101,7 +101,7 @@ async def _dry_run(client: Client, manifest: Manifest, old: Json | None) -> Json
 
 
 def _result(manifest: Manifest, new: Json | ApiError) -> Json:
-    """The object as it would be stored; a refused one as it was written."""
+    """Return the object as the cluster would store it; a refused one as it is written."""
     obj = manifest.obj if isinstance(new, ApiError) else new
     return {**obj, "kind": manifest.kind.kind, "apiVersion": manifest.kind.api_version}
 
@@ -113,12 +113,12 @@ def _verdict(manifest: Manifest, old: Json | None, new: Json, world: World) -> V
 def _ask(world: World, manifests: Iterable[Manifest], olds: Mapping[int, Json | None], changed: Iterable[Json]) -> None:
     for manifest in manifests:
         _verdict(manifest, olds[id(manifest)], manifest.obj, world)
-    for service in concerned(changed, world):
+    for service in affected(changed, world):
         ask_of(service)(world)
 
 
-def concerned(changed: Iterable[Json], world: World) -> list[Json]:
-    """Return the services that a change is about: those in it, and those that use what is in it."""
+def affected(changed: Iterable[Json], world: World) -> list[Json]:
+    """Return the services that a change affects: those in it, and those that use its objects."""
     found: dict[tuple[str, str], Json] = {}
     for obj in changed:
         namespace, name = view.namespace_of(obj), view.name_of(obj)
@@ -145,13 +145,13 @@ def concerned(changed: Iterable[Json], world: World) -> list[Json]:
 def _judge(
     manifest: Manifest, old: Json | None, new: Json | ApiError, world: World, said: Iterable[str] = ()
 ) -> Judged:
-    """Return what the server said about a manifest (`said`: its warnings), and what the rules say beyond that."""
+    """Return the answer to a manifest: the server's with its warnings (`said`), and further findings of the rules."""
     line = manifest.document.locate("metadata.name").line
     place = f"{manifest.file}:{line}"
     shape = [_with_place(manifest, error.path, str(error)) for error in check_shape(manifest.kind, manifest.obj)]
     verdict = _verdict(manifest, old, manifest.obj if isinstance(new, ApiError) else new, world)
-    told = dict.fromkeys([*said, *(str(one) for one in verdict.warnings)])
-    warnings = tuple(_with_place(manifest, _path_of(text), text) for text in told)
+    texts = dict.fromkeys([*said, *(str(one) for one in verdict.warnings)])
+    warnings = tuple(_with_place(manifest, _path_of(text), text) for text in texts)
     if isinstance(new, ApiError):
         errors = _causes(manifest, new)
         return Judged(manifest.subject, place, "refused", tuple(errors), warnings)
@@ -169,7 +169,7 @@ def _outcome(old: Json | None, new: Json) -> Any:
 
 
 def _bare(obj: Json) -> bytes:
-    """What a user may change of an object, comparable."""
+    """Return the parts of an object that a user may change, comparable."""
     metadata = view.mapping(obj, "metadata")
     kept = {key: metadata.get(key) for key in ("labels", "annotations")}
     return orjson.dumps([obj.get("spec"), kept], option=orjson.OPT_SORT_KEYS)
@@ -203,14 +203,14 @@ def _with_place(manifest: Manifest, path: str, text: str) -> str:
 async def _effects(
     client: Client, changed: list[Json], before: Known, after: Known, world: DemandWorld
 ) -> tuple[list[Effect], list[str]]:
-    """Return the effect on each concerned service, and notes."""
-    services = concerned(changed, world)
+    """Return the effect on each affected service, and notes."""
+    services = affected(changed, world)
     notes = []
     if len(services) > MOST_SERVICES:
-        notes.append(f"{len(services)} services are concerned; the first {MOST_SERVICES} were looked at")
+        notes.append(f"{len(services)} services are affected; only the first {MOST_SERVICES} are shown")
     effects = [await _effect(client, service, before, after, world) for service in services[:MOST_SERVICES]]
     if unreadable := before.unreadable | after.unreadable:
-        notes.append(f"not allowed to read: {', '.join(sorted(unreadable))}; what rests on them was not judged")
+        notes.append(f"not allowed to read: {', '.join(sorted(unreadable))}; effects that depend on them are not shown")
     return effects, notes
 
 
@@ -224,6 +224,6 @@ async def _effect(client: Client, service: Json, before: Known, after: Known, wo
 
 
 def _as_of(new: Snapshot, old: Json, world: DemandWorld) -> Snapshot:
-    """The same cluster before the change."""
+    """Return the same cluster before the change."""
     now: datetime = new.now
     return Snapshot(service=old, now=now, world=world, caches=new.caches, claims=new.claims, isvc=new.isvc)

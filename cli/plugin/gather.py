@@ -1,4 +1,4 @@
-"""Reads a snapshot of a service from a cluster: the shell of `status`, `why`, `disk` and `check`."""
+"""Reads a snapshot of a service from a cluster: the shell of `status`, `why` and `check`."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_stored
 from rules.world import World
 
-_ROOM = 100  # events that are read of one object
+_MOST_EVENTS = 100  # of one object
 
 
 async def find_service(client: Client, namespace: str, name: str) -> Json:
-    """Return a service. Raises: ProblemError that names what there is instead."""
+    """Return a service. Raises: ProblemError that names the existing services."""
     service = await client.find(AIM_SERVICE, namespace, name)
     if service is not None:
         return service
     others, _ = await client.list_all(AIM_SERVICE, namespace)
     names = ", ".join(sorted(view.name_of(one) for one in others)[:5])
     more = "" if len(others) <= 5 else f" and {len(others) - 5} more"
-    there = f"there are: {names}{more}" if names else "there is none; try -n NAMESPACE"
+    there = f"existing: {names}{more}" if names else "there is none; try -n NAMESPACE"
     raise ProblemError(f'no AIMService "{name}" in namespace "{namespace}" ({there})')
 
 
 def ask_of(service: Json) -> Any:
-    """Return a question to a world that makes it look up everything about a service."""
+    """Return a function that makes a World look up everything about a service."""
 
     def ask(world: World) -> None:
         facts = see_service(service, world)
@@ -71,7 +71,7 @@ def ask_of(service: Json) -> Any:
 
 
 def look(facts: ServiceSeen) -> None:
-    """Work out everything that is worked out when first asked."""
+    """Compute all facts that are computed when they are first used."""
     _ = (
         facts.pipeline,
         facts.base,
@@ -93,7 +93,7 @@ async def gather(client: Client, namespace: str, name: str) -> Snapshot:
 
 
 async def complete_snapshot(client: Client, service: Json, world: DemandWorld, known: Known) -> Snapshot:
-    """Read what is not ours: Jobs, pods, claims, the InferenceService, events, leases."""
+    """Read the objects of other kinds: Jobs, pods, claims, the InferenceService, events, leases."""
     reader = _Reader(client, known)
     facts = see_service(service, world)
     namespace, name = view.namespace_of(service), view.name_of(service)
@@ -144,7 +144,7 @@ def _once(objects: Iterable[Json]) -> tuple[Json, ...]:
 
 
 async def _caches(reader: _Reader, facts: ServiceSeen) -> tuple[Json, ...]:
-    """Caches of the namespace for the service's profile or template, or for its own copy of the profile."""
+    """Return the caches for the service's profile or template, or for its own copy of the profile."""
     pipeline, namespace = facts.pipeline, view.namespace_of(facts.new)
     origins = {
         (found.name, found.scope)
@@ -160,7 +160,7 @@ async def _caches(reader: _Reader, facts: ServiceSeen) -> tuple[Json, ...]:
 
 
 class _Reader:
-    """Reads that take "not allowed" and "no such kind" for "nothing known"."""
+    """Reads for which "not allowed" and "no such kind" mean "nothing known"."""
 
     def __init__(self, client: Client, known: Known) -> None:
         self._client = client
@@ -189,7 +189,7 @@ class _Reader:
         return tuple(found)
 
     async def leases(self) -> tuple[Json, ...] | None:
-        """Return the controllers' leases of all namespaces, None when they may not be read."""
+        """Return the controllers' leases of all namespaces, None if reading them is not allowed."""
         try:
             return tuple(await self._fields(LEASE, None, f"metadata.name={LEASE_NAME}"))
         except Forbidden:
@@ -201,7 +201,7 @@ class _Reader:
             found = await self._fields(EVENT, namespace, f"involvedObject.name={name},involvedObject.kind=AIMService")
         except Forbidden:
             return ()
-        return tuple(sorted(found, key=event_time, reverse=True)[:_ROOM])
+        return tuple(sorted(found, key=event_time, reverse=True)[:_MOST_EVENTS])
 
     async def _fields(self, kind: Kind, namespace: str | None, selector: str) -> list[Json]:
         found: list[Json] = []

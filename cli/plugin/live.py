@@ -1,4 +1,4 @@
-"""Waiting for a fact and following services: what is waited for and since when, on a terminal live."""
+"""Waiting for a result, and following services; on a terminal the output is live."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from cli.plugin.status import overview
 from kube.client import Client
 from kube.errors import Gone, Transient
 
-_PERIOD = 1.0  # seconds between two looks
-_REDRAW = 0.5  # seconds between two pictures
-_REPEAT = 30.0  # seconds after which a log says again what is waited for
+_PERIOD = 1.0  # seconds between two reads
+_REDRAW = 0.5  # seconds between two screens
+_REPEAT = 30.0  # seconds after which a log repeats what the command waits for
 _CUT_PAUSE = 2.0  # seconds before a broken watch is opened again
 
 
 async def wait_for(
     client: Client, namespace: str, name: str, judge: Callable[[Json], Waited], *, seconds: float, what: str
 ) -> str:
-    """Look at a service until `judge` says that it is done; return its words.
+    """Read a service until `judge` reports that the wait is done; return its words.
 
-    Raises: ProblemError (exit code 1) when it cannot become so, or not in time.
+    Raises: ProblemError (exit code 1) when the wait has failed, or after `seconds`.
     """
     began = time.monotonic()
     last = Waited(False, "")
     failing_since: float | None = None
-    with _ticker(what) as tell:
+    with _ticker(what) as note:
         while time.monotonic() - began < seconds:
             try:
                 service = await client.find(AIM_SERVICE, namespace, name)
-            except Transient:  # a busy or restarting API server is waited for like the rest
+            except Transient:  # the API server is busy or restarts: wait for it, too
                 service = None
             if service is not None:
                 last = judge(service)
@@ -49,16 +49,17 @@ async def wait_for(
             failing_since = (failing_since or now) if last.failed else None
             if failing_since is not None and now - failing_since >= 3 * _PERIOD:
                 raise ProblemError(last.says, FOUND)
-            tell(last.says)
+            note(last.says)
             await asyncio.sleep(_PERIOD)
-    raise ProblemError(f"not within {seconds:g} s: {last.says or what}", FOUND)
+    raise ProblemError(f"timed out after {seconds:g} s: {last.says or what}", FOUND)
 
 
 @contextmanager
 def _ticker(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is waited for and since when: a moving line on a terminal.
+    """Show on standard error what the command waits for, and how long already: on a terminal in one moving line.
 
-    Elsewhere a line for each change, and one every half a minute, so that a log shows that it still waits.
+    Elsewhere each change is a line. The line is repeated every half a minute, so that a log shows that the command is
+    still waiting.
     """
     began = time.monotonic()
     if not sys.stderr.isatty():
@@ -76,11 +77,11 @@ def _ticker(what: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     with Console(stderr=True).status(f"waiting for {what}") as shown:
-        yield lambda words: shown.update(f"waiting for {what} since {int(time.monotonic() - began)} s: {words}")
+        yield lambda words: shown.update(f"waiting for {what} ({int(time.monotonic() - began)}s): {words}")
 
 
 class Following:
-    """Services as a watch keeps them, and what changed about them since the last look."""
+    """The services of a watch, and what changed since the last output."""
 
     def __init__(self) -> None:
         self.services: dict[tuple[str, str], Json] = {}
@@ -98,7 +99,7 @@ class Following:
         self.changes += differences(old, service)
 
     def lines(self) -> list[Line]:
-        """The picture: all services, and below them adapters that are on their way or in trouble."""
+        """Return the screen: all services, and below them the adapters that are not loaded."""
         _, table = overview(list(self.services.values()))
         moving = [
             [
@@ -136,12 +137,12 @@ def differences(old: Json | None, new: Json) -> list[str]:
                 f"{place} adapter {name} {then or 'new'} → {view.text(entry, 'state')}"
                 + (f": {error}" if error else "")
             )
-    lines += [f"{place} adapter {name} is gone" for name in before if name not in after]
+    lines += [f"{place} adapter {name} removed" for name in before if name not in after]
     return lines
 
 
 async def follow(client: Client, namespace: str | None, name: str | None, seconds: float | None) -> None:
-    """Follow services until the time is over or the user has seen enough; prints a picture, or lines into a pipe."""
+    """Follow services for a time, or until Ctrl-C; prints a screen, or lines into a pipe."""
     following = Following()
     watching = asyncio.create_task(_watch(client, namespace, name, following))
     try:
@@ -187,4 +188,4 @@ async def _draw(following: Following, watching: asyncio.Task[None]) -> None:
                 pieces = [piece for row in following.lines() for piece in (*row, ("\n", ""))]
                 live.update(Text.assemble(*pieces, no_wrap=True, overflow="ellipsis"), refresh=True)
                 await asyncio.sleep(_REDRAW)
-    await watching  # it ended by itself: show why
+    await watching  # the watch ended: raise its error

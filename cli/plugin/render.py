@@ -1,7 +1,8 @@
-"""What manifests lead to, played through without a cluster: the controllers' own decisions, every Job a success. Pure.
+"""`render`: the objects that the controllers create from manifests, without a cluster. Pure.
 
-Caches, artifacts and services are decided in turn over a store of objects; what a decision creates goes into the store
-as a cluster would have it (claims bound, Jobs ended well), until nothing new comes.
+The controllers' own decisions run over a store of objects: for caches, artifacts and services in turn. What a decision
+creates goes into the store as a cluster would have it: claims are bound, and every Job succeeds. This is repeated until
+nothing changes.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ Address = tuple[str, str, str]
 MOST_ROUNDS = 20
 _CACHE_KINDS = (AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE)
 ASSUMED_MODEL_BYTES = 60 * 2**30
-"""Stands for the size of a base model that only its source tells."""
+"""Used where the size of a base model is known to its source only."""
 
 
 @dataclass(slots=True)
 class Rehearsal:
-    """The store, and in `made` whatever was created, in the order of its first creation."""
+    """The store; `made` holds the created objects in the order of their creation."""
 
     now: datetime
     settings: ReconcileSettings = field(default_factory=ReconcileSettings)
@@ -86,7 +87,7 @@ class Rehearsal:
             self._put(dict(obj))
 
     def play(self) -> None:
-        """Decide until nothing new comes. Bounded: what does not settle is told in a note."""
+        """Decide until nothing changes. Bounded: objects that do not settle are reported in a note."""
         for _ in range(MOST_ROUNDS):
             if not self._changed:
                 return
@@ -116,7 +117,7 @@ class Rehearsal:
         return SnapshotWorld(self.store.values())
 
     def _put(self, obj: dict[str, Any]) -> None:
-        """Store an object as a server would: UID, generation, and the status that it had."""
+        """Store an object as an API server does: with UID, generation, and the status that it had."""
         key = (str(obj.get("kind")), view.namespace_of(obj), view.name_of(obj))
         old = self.store.get(key)
         metadata = dict(view.mapping(obj, "metadata"))
@@ -145,7 +146,7 @@ class Rehearsal:
                 states[:] = [entry for entry in states if entry[1].name != deletion.name]
 
     def _apply(self, kind: Kind, wanted: Mapping[str, Any]) -> None:
-        """Lay a desired object over the stored one; a partial one (an owner reference) keeps the rest."""
+        """Apply a desired object to the stored one; a partial one (an owner reference) keeps the rest."""
         key = (kind.kind, view.namespace_of(wanted), view.name_of(wanted))
         old = self.store.get(key)
         if old is None or key in self.made:
@@ -168,7 +169,7 @@ class Rehearsal:
         self._put(obj)
 
     def _end(self, job: Json) -> None:
-        """The Job ran and ended well."""
+        """Record that the Job succeeded."""
         role = view.text(job, "metadata", "labels", LABEL_ROLE) or ""
         key = job_key(job)
         owner = str(view.dig(view.items(job, "metadata", "ownerReferences")[0], "uid"))
@@ -196,7 +197,7 @@ class Rehearsal:
             reason = Reason.MODEL_MEASURED if measure else Reason.MODEL_FETCHED
             if measure:
                 name = view.text(job, "metadata", "labels", LABEL_ARTIFACT)
-                self.notes.append(f'only the source tells the size of base "{name}": 60Gi stands for it here')
+                self.notes.append(f'the size of base "{name}" is not known offline: 60Gi is assumed')
             return JobResult(ok=True, reason=reason, message="", key=key, size_bytes=ASSUMED_MODEL_BYTES)
         return JobResult(ok=True, reason=Reason.SUBTREE_SYNCED, message="", key=key)
 
@@ -283,7 +284,7 @@ def _container(job: Json) -> Json:
 
 
 def caches_of(facts: Any, caches: Iterable[Json]) -> list[Json]:
-    """Return the caches of a service's namespace that cache for what it uses."""
+    """Return the caches of a service's namespace for its profile, template or model."""
     origin = cache_origin(facts)
     if origin is None:
         return []
@@ -311,15 +312,15 @@ _ORDER = (
     "Job",
 )
 _HEAD = """\
-# What these manifests lead to, as the controllers would make it. UIDs stand in for those that a cluster gives;
-# names and keys that are made of UIDs differ there, too. Not meant to be applied.
+# The objects that the controllers create from these manifests. UIDs differ in a cluster, and so do the names
+# and keys that are derived from UIDs. Do not apply this output.
 """
 
 
 def rehearse(
     objects: Iterable[Json], now: datetime, settings: ReconcileSettings | None = None
 ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """Return the objects made, notes, and what keeps services from being served."""
+    """Return the created objects, notes, and the reasons why services would not be served."""
     rehearsal = Rehearsal(now, settings or ReconcileSettings())
     rehearsal.give(objects)
     rehearsal.play()
@@ -343,7 +344,7 @@ def _troubles(rehearsal: Rehearsal) -> Iterable[str]:
 
 
 def to_yaml(made: Iterable[Mapping[str, Any]]) -> str:
-    """Return the stream."""
+    """Return the objects as a stream of YAML documents."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     documents = [
         yaml.dump(_bare(obj), Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
@@ -353,7 +354,7 @@ def to_yaml(made: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _bare(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Without status, and without references shared between objects (YAML would write aliases)."""
+    """Return an object without status, as a copy: YAML writes shared parts as aliases."""
     return {str(key): _copied(value) for key, value in obj.items() if key != "status"}
 
 
@@ -364,7 +365,7 @@ def _copied(value: Any) -> Any:
 
 
 def summary(made: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return kind, namespace/name and what for, of each object."""
+    """Return kind, namespace/name and owner of each object."""
     return [(str(obj.get("kind")), f"{view.namespace_of(obj)}/{view.name_of(obj)}", _owner(obj)) for obj in made]
 
 

@@ -1,4 +1,4 @@
-"""Everything that is known about one service, read once: what `status`, `why`, `disk` and `check` look at. Pure."""
+"""Everything that is known about one service, read once: the input of `status`, `why` and `check`. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rules.worlds import SnapshotWorld
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One service and what belongs to it.
+    """One service and the objects that belong to it.
 
-    `world`: other objects of ours; `caches`: caches of the namespace for its profile or template; `claims` by name;
-    `jobs` and `pods`: those of the service and of its base; `leases`: of controllers, None when they may not be read;
-    `nodes`: None when they may not be read; `unreadable`: kinds that this user may not read.
+    `world`: other AIM objects; `caches`: caches for its profile or template; `claims` by name; `jobs` and `pods`: those
+    of the service and of its base; `leases` of the controllers and `nodes`: None if this user is not allowed to read
+    them; `unreadable`: kinds that this user is not allowed to read.
     """
 
     service: Json
@@ -45,22 +45,22 @@ class Snapshot:
 
     @cached_property
     def facts(self) -> ServiceSeen:
-        """What follows from the service and the world by the rules."""
+        """What the rules derive from the service and the other objects."""
         return see_service(self.service, self.world)
 
     @cached_property
     def errors(self) -> tuple[FieldError, ...]:
-        """What makes it unservable now, by the rules."""
+        """The errors of the rules: why it cannot be served now."""
         return tuple(judge_stored(AIM_SERVICE, self.service, self.world).errors)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the service."""
         return view.name_of(self.service)
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """Namespace of the service."""
         return view.namespace_of(self.service)
 
     @property
@@ -86,14 +86,14 @@ class Snapshot:
         return [pod for pod in self.pods if view.text(pod, "metadata", "labels", label) == self.isvc_name]
 
     def entry(self, adapter: str) -> Json:
-        """The adapter's entry in status, empty where there is none."""
+        """Return the adapter's entry in status, empty if there is none."""
         for entry in view.items(self.service, "status", "adapters"):
             if view.dig(entry, "name") == adapter:
                 return view.mapping(entry)
         return {}
 
     def jobs_of(self, role: str, owner: Json) -> list[JobState]:
-        """The states of an owner's Jobs of one role, newest attempt last."""
+        """Return the states of an owner's Jobs of one role, newest attempt last."""
         found = []
         for job in self.jobs:
             owners = {view.dig(ref, "uid") for ref in view.items(job, "metadata", "ownerReferences")}
@@ -108,7 +108,7 @@ def _owned(obj: Json, uid: str) -> bool:
 
 
 def event_time(event: Json) -> str:
-    """When an event was last seen, as it is written; empty when it does not say."""
+    """Return when an event was last seen, as written; empty if it has no time."""
     return (
         view.text(event, "series", "lastObservedTime")
         or view.text(event, "lastTimestamp")

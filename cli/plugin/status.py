@@ -1,4 +1,4 @@
-"""How a service stands, on one screen. Pure: a snapshot in, a view for programs and lines for people out."""
+"""`status`: the state of a service on one screen. Pure: a snapshot in, a view for programs and lines for people out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVENTS_SHOWN = 3
 
 
 def view(seen: Snapshot) -> dict[str, Any]:
-    """Return the state of a service; the shape is stable: fields are added, never renamed."""
+    """Return the state of a service. The format is stable: fields are added, never renamed."""
     service, facts = seen.service, seen.facts
     ceiling = facts.ceiling
     claim = seen.claims.get(seen.disk_claim_name)
@@ -98,7 +98,7 @@ def _event(event: Json) -> dict[str, Any]:
 
 
 def _entries(seen: Snapshot) -> list[Json]:
-    """The declared adapters in order, then those that are leaving; one without an entry yet is Pending."""
+    """Return the declared adapters in order, then those being removed; one without an entry is Pending."""
     reported = {text(entry, "name") or "": mapping(entry) for entry in items(seen.service, "status", "adapters")}
     declared = list(dict.fromkeys(ref.name for ref in adapter_refs(seen.service)))
     entries = [reported.get(name) or {"name": name, "state": "Pending"} for name in declared]
@@ -135,7 +135,7 @@ def lines(seen: Snapshot) -> list[Line]:
     shown = view(seen)
     out = [line((f"{shown['namespace']}/{shown['name']}", BOLD), "   ", state(shown["status"]), f"   {shown['mode']}")]
     out += columns(_facts(shown), indent=2)
-    out += [_condition_line(entry) for entry in _telling(shown["conditions"])]
+    out += [_condition_line(entry) for entry in _worth_showing(shown["conditions"])]
     if shown["adapters"]:
         out += [line(""), *_table(shown, seen)]
     if shown["events"]:
@@ -174,22 +174,22 @@ def _ceiling_words(ceiling: dict[str, Any]) -> str:
     words = f"rank {ceiling['value']} ({ceiling['origin']})"
     if ceiling["asked"] not in (None, ceiling["value"]):
         waits = f", waits for {', '.join(ceiling['waitsFor'])}" if ceiling["waitsFor"] else ""
-        words += f"; {ceiling['asked']} is asked for{waits}"
+        words += f"; requested: {ceiling['asked']}{waits}"
     return words
 
 
-def _telling(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The conditions that say something; those that only repeat another one (Gated, Ready) are left out beside it."""
+def _worth_showing(conditions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the conditions with information of their own: not those that repeat another one (Gated, Ready)."""
     own = [entry for entry in conditions if entry["type"] != "Ready" and entry["reason"] != Reason.GATED]
-    first = {entry["message"]: entry for entry in reversed(own) if entry["message"]}  # the same words are said once
-    telling = [
+    first = {entry["message"]: entry for entry in reversed(own) if entry["message"]}  # the same words are shown once
+    shown = [
         entry
         for entry in own
         if (entry["status"] != "True" or entry["message"]) and first.get(entry["message"], entry) is entry
     ]
-    bad = any(entry["status"] != "True" for entry in telling)
+    bad = any(entry["status"] != "True" for entry in shown)
     rest = [entry for entry in conditions if entry not in own and entry["status"] != "True"]
-    return telling if bad else telling + rest[-1:]
+    return shown if bad else shown + rest[-1:]
 
 
 def _condition_line(entry: dict[str, Any]) -> Line:
@@ -246,13 +246,13 @@ def _event_row(event: dict[str, Any], seen: Snapshot) -> list[Cell]:
 
 
 def age(moment: object, seen: Snapshot) -> str:
-    """How long ago something was, as kubectl prints ages."""
+    """Return how long ago something was, as kubectl prints ages."""
     then = parse_timestamp(moment)
     return duration((seen.now - then).total_seconds()) if then is not None else "-"
 
 
 def until(moment: object, seen: Snapshot) -> str:
-    """How long it is until something."""
+    """Return the time until something."""
     then = parse_timestamp(moment)
     return duration(max(0.0, (then - seen.now).total_seconds())) if then is not None else "-"
 
@@ -266,7 +266,7 @@ def duration(seconds: float) -> str:
 
 
 def overview(services: list[Json]) -> tuple[list[dict[str, Any]], list[Line]]:
-    """Return all services in a row each: for `status` without a name."""
+    """Return one row per service: for `status` without a name."""
     rows: list[list[Cell]] = [
         head("NAMESPACE", "SERVICE", "STATUS", "MODE", "ADAPTERS", "CEILING", "REPLICAS", "TROUBLE")
     ]
@@ -290,7 +290,7 @@ def overview(services: list[Json]) -> tuple[list[dict[str, Any]], list[Line]]:
 
 
 def _trouble(service: Json) -> str | None:
-    """The shortest true word about what keeps a service from being all well."""
+    """Return in one word why a service is not fully served, None if it is."""
     for entry in items(service, "status", "adapters"):
         if dig(entry, "state") in ("Failed", "LoadRejected"):
             return f"{dig(entry, 'name')}: {(text(entry, 'lastError') or '').partition(':')[0]}"
@@ -317,7 +317,7 @@ def rank_lines(seen: Snapshot) -> list[Line]:
     value = ceiling.get("value")
     out = [line("ceiling ", (str(value or "not known yet"), BOLD), f" ({ceiling.get('origin') or '-'})")]
     if ceiling.get("asked") is not None:
-        out.append(line(f"asked for: {ceiling['asked']}"))
+        out.append(line(f"requested: {ceiling['asked']}"))
     rows: list[list[Cell]] = [head("ADAPTER", "DECLARED", "REAL", "FITS")]
     for one in shown["adapters"]:
         highest = max(one["declaredRank"] or 0, one["rank"] or 0)

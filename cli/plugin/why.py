@@ -1,4 +1,4 @@
-"""Why is an adapter not served? Walks the chain from the service to the server and stops at the first broken link.
+"""`why`: why an adapter is not served. Walks the chain from the service to the server, to the first broken link.
 
 Pure: a snapshot in, links out. Each link is a function `Snapshot -> Link`; tuples list them in order.
 """
@@ -19,20 +19,20 @@ from cli.plugin.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The walk of one adapter (None: of the service itself): all links up to the first that does not hold."""
+    """The walk for one adapter (None: for the service): all links up to the first that does not hold."""
 
     adapter: str | None
     links: tuple[Link, ...]
 
     @property
     def broken(self) -> Link | None:
-        """The link at which the walk ended, None when all hold."""
+        """The link at which the walk ended, None if all hold."""
         last = self.links[-1] if self.links else None
         return last if last is not None and last.state != "ok" else None
 
 
 def walk(seen: Snapshot, adapter: str | None = None) -> list[Walk]:
-    """Return the walks: of the one adapter, else of each declared one, else of the service alone."""
+    """Return the walks: for the one adapter, else for each declared one, else for the service alone."""
     names = [adapter] if adapter is not None else [ref.name for ref in view.adapter_refs(seen.service)]
     own = _follow(OF_SPEC, seen)
     if own[-1].state != "ok":
@@ -66,7 +66,7 @@ def _follow(steps: tuple[Callable[[Snapshot], Link], ...], seen: Snapshot) -> tu
     return tuple(links)
 
 
-# -- telling --------------------------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------------------------
 
 _MARKS = {"ok": ("✔", GOOD), "waiting": ("…", WAIT), "broken": ("✖", BAD)}
 
@@ -88,7 +88,7 @@ def as_view(seen: Snapshot, walks: list[Walk]) -> dict[str, Any]:
 
 
 def as_lines(seen: Snapshot, walks: list[Walk]) -> list[Line]:
-    """Return the walks for people: the one that broke first in full, the others in a line each."""
+    """Return the walks for people: the first broken one in full, the others in one line each."""
     main = next((one for one in walks if one.broken is not None and one.broken.state == "broken"), None) or next(
         (one for one in walks if one.broken is not None), walks[0]
     )

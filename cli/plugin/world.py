@@ -1,7 +1,7 @@
-"""The world read from a cluster on demand: only what the rules ask for. Pure part (`DemandWorld`) and its shell.
+"""Objects read from a cluster on demand: only those that the rules look up. `DemandWorld` is pure, the rest its shell.
 
-The rules are asked over what is known; what they look up and is not known is read; they are asked again, until they
-look up nothing new. So nothing here repeats which field refers to what.
+The rules run over the known objects. Objects that they look up and that are not known are read, and the rules run
+again, until they look up nothing new. So nothing here repeats which field refers to which object.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _AT_ONCE = 8
 
 @dataclass(slots=True)
 class Known:
-    """What was read so far. `given` objects (files) count before the cluster's of the same address.
+    """What was read so far. A `given` object (from a file) hides the cluster's object of the same address.
 
-    `absent`: addresses that were read and are not there; `listed`: (kind, namespace or empty) read completely;
-    `unreadable`: kinds that we may not read: their absence means nothing.
+    `absent`: addresses that were read and do not exist; `listed`: (kind, namespace or empty) read completely;
+    `unreadable`: kinds that this user is not allowed to read, so a missing object may exist.
     """
 
     given: dict[Address, Json] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Known:
 
     @property
     def objects(self) -> list[Json]:
-        """Everything, given ones first choice."""
+        """All known objects; a given one hides the cluster's."""
         return list((self.read | self.given).values())
 
     def take(self, objects: Iterable[Json]) -> None:
@@ -61,7 +61,7 @@ class Known:
                 self.read[key] = obj
 
     def settled(self, key: Address) -> bool:
-        """Whether an address was looked at, or need not be."""
+        """Whether an address was read, or need not be."""
         kind, namespace, _ = key
         return (
             key in self.given
@@ -78,16 +78,16 @@ class Known:
 
 
 def address_of(obj: Json) -> Address | None:
-    """Return the address of an object of ours, None for another kind."""
+    """Return the address of an AIM object, None for another kind."""
     kind = KIND_BY_NAME.get(view.text(obj, "kind") or "")
     return address(kind, view.namespace_of(obj), view.name_of(obj)) if kind is not None else None
 
 
 class DemandWorld(SnapshotWorld):
-    """What is known, as a world that notes what it was asked for and could not tell."""
+    """What is known, as a World that notes the look-ups that it cannot answer."""
 
     def __init__(self, known: Known) -> None:
-        """Look at what is known now; later reads need a new world."""
+        """Use what is known now; after further reads a new World is needed."""
         unreadable = [KIND_BY_NAME[name] for name in known.unreadable if name in KIND_BY_NAME]
         super().__init__(known.objects, unknown=unreadable)
         self._known = known
@@ -95,7 +95,7 @@ class DemandWorld(SnapshotWorld):
         self.wanted_lists: set[tuple[str, str]] = set()
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
-        """Return the object, or None; an address that was never looked at is noted."""
+        """Return the object, or None; an address that was never read is noted."""
         key = address(kind, namespace, name)
         if name and not self._known.settled(key):
             self.wanted.add(key)
@@ -114,7 +114,7 @@ class DemandWorld(SnapshotWorld):
 
 
 async def complete(client: Client, known: Known, ask: Callable[[World], object]) -> DemandWorld:
-    """Read from the cluster until `ask` looks up nothing that is not known; return that world.
+    """Read from the cluster until `ask` looks up nothing unknown; return the World of all that is known.
 
     Raises: the errors of `kube.errors`, but for a kind that may not be read (it counts as unknown).
     """
@@ -148,7 +148,7 @@ async def _read(client: Client, known: Known, world: DemandWorld) -> None:
 
 
 async def read_object(client: Client, known: Known, key: Address) -> None:
-    """Read one object of ours into what is known."""
+    """Read one AIM object into what is known."""
     from kube.errors import Forbidden
 
     kind_name, namespace, name = key

@@ -129,10 +129,10 @@ class Controller:
         self._autoscalers = Store(AUTOSCALERS, ours)
         self._queue = Queue()
         self._written: dict[Key, tuple[str, int, str]] = {}  # Deployment: uid, generation after our write, our text
-        self._told: dict[Key, str] = {}  # the last Warning about a key, so that a retry does not tell it again
+        self._posted: dict[Key, str] = {}  # the last Warning about a key, so that a retry does not repeat it
 
     async def run(self) -> None:
-        """Watch and reconcile for ever."""
+        """Watch and reconcile until cancelled."""
         stores = (self._services, self._deployments, self._autoscalers, self._isvcs)
         synced = [asyncio.Event() for _ in stores]
         async with asyncio.TaskGroup() as tasks:
@@ -173,7 +173,7 @@ class Controller:
         isvc = self._isvcs.get(*key)
         if isvc is None:
             self._written.pop(key, None)
-            self._told.pop(key, None)
+            self._posted.pop(key, None)
             return True
         if isvc["metadata"].get("deletionTimestamp"):
             return await self._let_go(isvc)
@@ -256,7 +256,7 @@ class Controller:
             await self._write(store, namespace, desired, live, _replacing)
 
     async def _ensure_deployment(self, key: Key, desired: JsonObject) -> None:
-        """Write the Deployment unless it is as we left it: the generation tells of any edit of its spec."""
+        """Write the Deployment unless it is unchanged: every edit of its spec changes the generation."""
         live = self._deployments.get(key[0], desired["metadata"]["name"])
         text = json.dumps(desired, sort_keys=True)
         if live is not None:
@@ -307,7 +307,7 @@ class Controller:
         for event in report.events:
             await self._tell(key, isvc, event)
         if not failure:
-            self._told.pop(key, None)
+            self._posted.pop(key, None)
 
     async def _write_status(self, isvc: JsonObject, status: JsonObject) -> None:
         meta = isvc["metadata"]
@@ -322,12 +322,12 @@ class Controller:
         self._isvcs.put(changed)
 
     async def _tell(self, key: Key, isvc: JsonObject, event: decide.Event) -> None:
-        """Post an event; the same warning about the same object is told once until it goes away."""
+        """Post an event; the same warning about the same object is posted once until it is resolved."""
         if event.type == "Warning":
             words = f"{event.reason}: {event.message}"
-            if self._told.get(key) == words:
+            if self._posted.get(key) == words:
                 return
-            self._told[key] = words
+            self._posted[key] = words
         meta, now = isvc["metadata"], _now()
         body = {
             "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": meta["namespace"]},

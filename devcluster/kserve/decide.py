@@ -68,7 +68,7 @@ def mode_of(isvc: JsonObject, settings: Settings) -> str:
 
 
 def is_stopped(isvc: JsonObject) -> bool:
-    """Tell whether its owner asked for no pods at all."""
+    """Return whether its owner requests no pods at all."""
     return annotations_of(isvc).get(ANNOTATION_STOP, "").lower() == "true"
 
 
@@ -101,7 +101,7 @@ def _env_of(isvc: JsonObject) -> list[JsonObject]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What should exist, in the order of making. `autoscaler` None: there must be none of ours."""
+    """The objects that should exist, in the order of creation. `autoscaler` None: the stand-in's own must not exist."""
 
     service: JsonObject
     deployment: JsonObject  # spec.replicas is absent where another one owns it
@@ -229,7 +229,7 @@ def _inject_storage(spec: JsonObject, server: JsonObject) -> None:
 
 
 def autoscaler_of(isvc: JsonObject) -> str:
-    """Return the autoscaler class: hpa when nothing is said."""
+    """Return the autoscaler class; the default is hpa."""
     return annotations_of(isvc).get(ANNOTATION_AUTOSCALER, "hpa")
 
 
@@ -270,7 +270,7 @@ def check_autoscaler(isvc: JsonObject) -> None:
 
 
 def covers(live: Any, desired: Any) -> bool:
-    """Tell whether `live` has all that `desired` says; lists must match entry by entry."""
+    """Return whether `live` has all fields of `desired`; lists must match entry by entry."""
     if isinstance(desired, dict):
         return isinstance(live, dict) and all(key in live and covers(live[key], part) for key, part in desired.items())
     if isinstance(desired, list):
@@ -280,7 +280,7 @@ def covers(live: Any, desired: Any) -> bool:
 
 
 def replacing_deployment(desired: JsonObject, live: JsonObject) -> JsonObject:
-    """Return the whole Deployment to write over `live`: replicas stay where nobody asked for a number."""
+    """Return the whole Deployment to write over `live`; replicas stay unless a number is requested."""
     out = copy.deepcopy(desired)
     out["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
     kept = {key: value for key, value in annotations_of(live).items() if key.startswith(KEPT_ON_DEPLOYMENTS)}
@@ -326,7 +326,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The status as it should be, and what to tell once."""
+    """The status as it should be, and the events to post once."""
 
     status: JsonObject
     events: tuple[Event, ...] = ()
@@ -379,7 +379,7 @@ def report(seen: Seen) -> Report:
         status = _stopped(old, conditions)
     else:
         status = _reconciled(seen, old, conditions)
-    if seen.mode == STANDARD:  # what is recorded holds for ever, so only a mode that exists is
+    if seen.mode == STANDARD:  # a recorded mode never changes, so only an existing one is recorded
         status["deploymentMode"] = STANDARD
     status["conditions"] = conditions.sorted()
     return Report(status, _events(seen, was.get("Ready"), conditions.new["Ready"]))

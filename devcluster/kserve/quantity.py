@@ -13,7 +13,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 def canonical(value: str | int | float) -> str:
     """Return the quantity with the largest suffix of its own family that needs no fraction (49152Mi is 48Gi).
 
-    What is no quantity is returned as it stands: refusing it is the API server's business. Precision ends at 1n.
+    A text that is not a quantity is returned unchanged: the API server refuses it. Precision ends at 1n.
     """
     text = str(value)
     match = _FORM.fullmatch(text)

@@ -134,7 +134,7 @@ async def _until_active(kube: Kube) -> None:
 
 
 async def _refuses(kube: Kube, path: str) -> bool:
-    """Send what only an active pair refuses with the words of ours: no default name, then a negative number."""
+    """Send objects that only the active pair of webhooks refuses: no default name, then a negative number."""
     probe = {
         "apiVersion": API_VERSION,
         "kind": "InferenceService",

@@ -28,7 +28,7 @@ KNATIVE_NAMES = frozenset({KNATIVE, "Serverless"})
 AUTOSCALERS = ("hpa", "keda", "external", "none")
 
 SERVICE_PORT = 80
-DIRECT_PORT = 8000  # a port of the Service that needs no root to listen on: ours, see the deviations
+DIRECT_PORT = 8000  # a port of the Service that needs no root to listen on; KServe has none, see the deviations
 DIRECT_PORT_NAME = "http-direct"
 DEFAULT_CONTAINER_PORT = 8080
 PROGRESS_DEADLINE_S = 600

@@ -167,7 +167,7 @@ async def run(args: argparse.Namespace) -> None:
             done, _ = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
             await agent.close()
             for task in done - {waiting}:
-                task.result()  # none of them ends by itself, but with an error
+                task.result()  # they end only with an error
         finally:
             for task in [*tasks, waiting]:
                 task.cancel()
@@ -178,7 +178,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 async def stay(registration: Registration, agent: Agent, ready_fd: int | None) -> None:
-    """Register, then follow pods and keep the Node alive, for ever."""
+    """Register, then follow pods and keep the Node alive until cancelled."""
     await registration.register()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(registration.keep_alive())

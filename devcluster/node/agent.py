@@ -34,7 +34,7 @@ class Agent:
         self.synced = asyncio.Event()
 
     async def follow(self) -> None:
-        """Follow the pods bound to this node for ever."""
+        """Follow the pods bound to this node until cancelled."""
         events = self._host.kube.watch("/api/v1/pods", {"fieldSelector": f"spec.nodeName={self._host.node_name}"})
         first: list[JsonObject] = []
         async with contextlib.aclosing(events) as stream:

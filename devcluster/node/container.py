@@ -44,7 +44,7 @@ class Pod(Protocol):
 
     @property
     def facts(self) -> PodFacts:
-        """Return what the downward API tells."""
+        """Return the values of the downward API."""
 
     @property
     def volumes(self) -> dict[str, Ready]:
@@ -55,7 +55,7 @@ class Pod(Protocol):
         """Return when a stopping pod's processes are killed (loop time)."""
 
     def touch(self) -> None:
-        """Tell that a record changed: the status is due."""
+        """Report that a record changed: the status must be written."""
 
     async def objects(self, container: JsonObject) -> Callable[[str, str], JsonObject | None]:
         """Return a lookup of the Secrets and ConfigMaps that the container's environment names."""
@@ -82,7 +82,7 @@ class Container:
         return "OnFailure" if self.record.is_init and policy == "Always" else policy
 
     def may_run_again(self, code: int) -> bool:
-        """Tell whether the restart policy wants another process after this exit code."""
+        """Return whether the restart policy requires another process after this exit code."""
         return self._policy == "Always" or (self._policy == "OnFailure" and code != 0)
 
     async def run(self) -> None:
@@ -257,7 +257,7 @@ class Container:
         return folder / f"{self.record.name}-{number}.log"
 
     def _wait_for(self, error: ConfigError) -> None:
-        """Record why the container cannot be created now, and tell it once."""
+        """Record why the container cannot be created now, and post one event."""
         record = self.record
         if (record.waiting_reason, record.waiting_message) == (error.reason, str(error)):
             return
@@ -337,7 +337,7 @@ class Container:
         process.kill()
 
     async def _hook(self, kind: str, hook: JsonObject, process: Process, timeout_s: float) -> bool:
-        """Run a lifecycle hook, tell its failure, and return whether it went well."""
+        """Run a lifecycle hook, post its failure, and return whether it succeeded."""
         problem = await attempt(hook, self._target(process), timeout_s)
         if problem:
             self._pod.host.events.warning(

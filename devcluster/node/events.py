@@ -19,7 +19,7 @@ _QUEUE = 1000  # what a server that is away lets pile up; more is dropped
 
 
 class Events:
-    """Writes events one after the other, off the way of what they tell about."""
+    """Writes events one after the other, in a task of its own, so that no caller waits."""
 
     def __init__(self, kube: Kube, node: str) -> None:
         self._kube = kube
@@ -28,11 +28,11 @@ class Events:
         self._known: dict[tuple[str, str, str, str], tuple[str, int]] = {}  # → (name, count)
 
     def normal(self, pod: JsonObject, reason: str, message: str, *, container: str = "") -> None:
-        """Tell what is no trouble."""
+        """Post a Normal event."""
         self._put(pod, "Normal", reason, message, container)
 
     def warning(self, pod: JsonObject, reason: str, message: str, *, container: str = "") -> None:
-        """Tell what a person should look at."""
+        """Post a Warning event."""
         self._put(pod, "Warning", reason, message, container)
 
     def _put(self, pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
@@ -42,12 +42,12 @@ class Events:
             log.warning("event dropped: %s about pod %s", reason, pod["metadata"]["name"])
 
     async def run(self) -> None:
-        """Write events for ever."""
+        """Write events until cancelled."""
         while True:
             pod, kind, reason, message, container = await self._queue.get()
             try:
                 await self._write(pod, kind, (reason, message, container))
-            except ApiError as error:  # a namespace that is going away takes no events
+            except ApiError as error:  # a terminating namespace takes no events
                 log.info("event %s not written: %s", reason, error)
 
     async def _write(self, pod: JsonObject, kind: str, what: tuple[str, str, str]) -> None:

@@ -43,7 +43,7 @@ class Addresses:
         self._used.discard(address)
 
     def holds(self, address: str) -> bool:
-        """Tell whether the address is of the range."""
+        """Return whether the address belongs to the range."""
         try:
             return ipaddress.ip_address(address) in self._network
         except ValueError:

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an image carries in life: its entry point, arguments, environment, user and working directory."""
+    """What a real image contains: its entry point, arguments, environment, user and working directory."""
 
     entrypoint: tuple[str, ...]
     cmd: tuple[str, ...]

@@ -1,6 +1,6 @@
 """Starts one container process: namespaces, a root of its own, identity, exec (`python -I -S launch.py run` or `exec`).
 
-It reads one JSON object from standard input (it holds secrets, so it never lies on disk or on a command line), becomes
+It reads one JSON object from standard input (it holds secrets, so it is never on disk or on a command line), becomes
 the container's shim, and starts the process as PID 1 of a PID namespace. It imports little: each start pays for it.
 
 Who dies with whom: the node's death kills the shim, the shim's death kills PID 1, and PID 1's death kills the rest.
@@ -247,7 +247,7 @@ class Root:
             node.host = node.host or os.path.abspath(path)
 
     def _blocked(self, path: str) -> bool:
-        """Tell whether some directory on the way to `path` shuts the process out."""
+        """Return whether a directory on the way to `path` is closed to the process."""
         parts = [p for p in os.path.abspath(path).split("/") if p]
         way = ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
         return any(os.path.isdir(one) and self._shuts_out(one) for one in way)
@@ -307,7 +307,7 @@ class Root:
             self._make(child, (*parts, name), files)
 
     def _must_mirror(self, node: Node, parts: tuple[str, ...], files: set[tuple[str, ...]]) -> bool:
-        """Tell whether the host's directory lacks a place that a volume needs, or shuts the process out."""
+        """Return whether the host's directory lacks a path that a volume needs, or is closed to the process."""
         if self._shuts_out(node.host):
             return True
         return any(
@@ -315,7 +315,7 @@ class Root:
         )
 
     def _shuts_out(self, host: str) -> bool:
-        """Tell whether the process's user may not enter the directory by its mode."""
+        """Return whether the mode of the directory keeps the process's user out."""
         if self.uid == 0:
             return False
         found = os.stat(host)
@@ -323,7 +323,7 @@ class Root:
         return mode & 0o5 != 0o5
 
     def _mirror(self, node: Node) -> None:
-        """Plan the entries of a host directory one by one, so that others can stand beside them."""
+        """Plan the entries of a host directory one by one, so that others can be added."""
         for entry in os.scandir(node.host):
             child = node.children.get(entry.name)
             if entry.is_symlink():
@@ -361,7 +361,7 @@ class Root:
 
 
 def _has(node: Node, host: str, parts: tuple[str, ...], files: set[tuple[str, ...]]) -> bool:
-    """Tell whether the host already has every place that is planned at and under `host`."""
+    """Return whether the host already has every path that is planned at and under `host`."""
     if os.path.islink(host) or not os.path.exists(host) or node.link or node.host:
         return False
     if os.path.isdir(host) == (parts in files):
@@ -434,7 +434,7 @@ def new_root(spec: dict[str, Any]) -> None:
 
 
 def hidden(exposed: list[str], volumes: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """Return what is exposed of the host and lies below a volume (a checkout below /tmp), with its components.
+    """Return what is exposed of the host below a volume (a checkout below /tmp), with its components.
 
     An image has its program in itself, wherever its volumes are; here the program is shown again on top of them.
     """
@@ -487,7 +487,7 @@ def execute(spec: dict[str, Any]) -> NoReturn:
 def child(spec: dict[str, Any], alive: int) -> NoReturn:
     """Be the container's process: PID 1 of its namespace. Never returns to the shim's code.
 
-    `alive` is the reading end of a pipe that only the shim writes: its end of file tells that the shim is gone.
+    `alive` is the reading end of a pipe that only the shim writes: its end of file means that the shim has ended.
     """
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
@@ -513,7 +513,7 @@ def child(spec: dict[str, Any], alive: int) -> NoReturn:
 
 
 def report(spec: dict[str, Any], error: LaunchError) -> None:
-    """Tell the node why the start failed."""
+    """Report to the node why the start failed."""
     os.write(spec["statusFd"], json.dumps({"stage": error.stage, "error": str(error)}).encode() + b"\n")
 
 

@@ -93,7 +93,7 @@ class LogsApi:
             method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
             await self._answer(method, target, writer)
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked has gone, or spoke no HTTP
+            pass  # the client has closed the connection, or does not speak HTTP
         finally:
             with contextlib.suppress(OSError):
                 writer.close()

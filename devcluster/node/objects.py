@@ -13,7 +13,7 @@ from devcluster.paths import path_for
 
 Reference = tuple[str, str]  # (kind, name); kind is "Secret" or "ConfigMap"
 _PLURAL = {"Secret": "secrets", "ConfigMap": "configmaps"}
-_LINGER_S = 30.0  # an object that nobody uses stays watched this long: the next pod of a series finds it at once
+_LINGER_S = 30.0  # an unused object stays watched this long: the next pod of a series finds it at once
 _SYNC_TIMEOUT_S = 10.0
 
 
@@ -27,7 +27,7 @@ class _Entry:
 
 
 class ObjectStore:
-    """Follows single objects while somebody uses them. The Node authorizer allows no wider reading."""
+    """Watches single objects while they are in use. The Node authorizer does not allow wider reads."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -38,7 +38,7 @@ class ObjectStore:
     ) -> None:
         """Follow these objects for `user` and wait until each is known; `changed` is called at every later change.
 
-        Raises: TimeoutError when the API server does not tell in time.
+        Raises: TimeoutError when the API server does not answer in time.
         """
         entries = [self._entry(namespace, reference, user, changed) for reference in references]
         async with asyncio.timeout(_SYNC_TIMEOUT_S):
@@ -51,7 +51,7 @@ class ObjectStore:
         return entry.value if entry else None
 
     def release(self, user: str) -> None:
-        """Forget a user; what nobody uses any more is dropped after a while."""
+        """Forget a user; an unused object is dropped after a while."""
         loop = asyncio.get_running_loop()
         for key, entry in self._entries.items():
             if entry.users.pop(user, None) is not None and not entry.users:

@@ -44,7 +44,7 @@ class World:
 
 
 def is_payload(volume: JsonObject) -> bool:
-    """Tell whether the volume's files are written by the node from objects."""
+    """Return whether the node writes the volume's files from objects."""
     return any(kind in volume for kind in ("secret", "configMap", "downwardAPI", "projected"))
 
 

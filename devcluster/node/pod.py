@@ -58,7 +58,7 @@ class PodWorker:
 
     @property
     def facts(self) -> PodFacts:
-        """Return what the downward API tells."""
+        """Return the values of the downward API."""
         return PodFacts(self._ip, self.host.host_ip, self.host.allocatable)
 
     @property
@@ -73,16 +73,16 @@ class PodWorker:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether the pod takes traffic now: every container ready, and not on its way out."""
+        """Return whether the pod takes traffic now: every container is ready, and the pod is not terminating."""
         mains = [c.record for c in self._containers if not c.record.is_init or c.record.is_sidecar]
         return bool(self._ip) and not self.stopping.is_set() and all(is_ready(r) for r in mains)
 
     def may_log_more(self, container: str) -> bool:
-        """Tell whether a container runs now, so that its log may grow."""
+        """Return whether a container runs now, so that its log may grow."""
         return any(c.record.name == container and c.record.is_running for c in self._containers)
 
     def touch(self) -> None:
-        """Tell that a record changed: the status is due."""
+        """Report that a record changed: the status must be written."""
         self._due.set()
 
     async def objects(self, container: JsonObject) -> Callable[[str, str], JsonObject | None]:
@@ -99,7 +99,7 @@ class PodWorker:
         await self.host.store.use(self.uid, namespace, sorted(wanted), self._objects_changed)
         return lambda kind, name: self.host.store.get(namespace, kind, name)
 
-    # -- what the node tells ---------------------------------------------------------------------------------------
+    # -- what the node reports -------------------------------------------------------------------------------------
 
     def update(self, pod: JsonObject) -> None:
         """Take a newer version of the object."""
@@ -160,7 +160,7 @@ class PodWorker:
         await self._remove_object()
 
     async def halt(self) -> None:
-        """Stop the processes because the node itself stops; the API server is told nothing."""
+        """Stop the processes because the node itself stops; nothing is written to the API server."""
         self.gone.set()
         self.request_stop(self.host.patience.stop_s)
 
@@ -208,7 +208,7 @@ class PodWorker:
             await asyncio.gather(keeper, return_exceptions=True)
 
     async def _initialize(self, sidecars: list[tuple[Container, asyncio.Task[None]]]) -> bool:
-        """Run the init containers; False when the pod must not go on."""
+        """Run the init containers; False when the pod must not continue."""
         for container in [c for c in self._containers if c.record.is_init]:
             if self.stopping.is_set():
                 return False
@@ -379,7 +379,7 @@ async def delete_pod(kube: Kube, pod: JsonObject) -> bool:
 
 
 async def _wait_any(*events: asyncio.Event, timeout_s: float | None = None) -> None:
-    """Wait for the first of the events, at most so long."""
+    """Wait for the first of the events, at most this long."""
     waiters = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waiters, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

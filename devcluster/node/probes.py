@@ -13,7 +13,7 @@ from api.view import JsonObject
 from devcluster.node.process import Process, StartError
 from kube.wire import Sockets
 
-# A first success is looked for this often, between the counted attempts: nobody should wait ten seconds on a laptop.
+# Uncounted attempts until the first success, between the counted ones, so that a start need not wait for the period.
 EAGER_PERIOD_S = 0.25
 _EAGER_START_S = 1.0  # and failures in the first second are not counted, since nothing starts in no time
 
@@ -83,7 +83,7 @@ async def run_probe(
     decided: Callable[[bool, str], None],
     failed: Callable[[str], None],
 ) -> None:
-    """Probe for ever. `decided` is told each changed verdict, `failed` each counted failure's message.
+    """Probe until cancelled. `decided` gets each changed verdict, `failed` the message of each counted failure.
 
     `eager`: look for the first success more often than the period says (only with a success threshold of 1).
     """

@@ -1,4 +1,4 @@
-"""Starts container processes through the launcher, and tells how they end."""
+"""Starts container processes through the launcher, and reports how they end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One volume of a container: where it lies on the host, where the container sees it."""
+    """One volume of a container: its path on the host, and its path in the container."""
 
     source: str
     target: str

@@ -137,7 +137,7 @@ class Registration:
             await asyncio.sleep(_RETRY_S)
 
     async def keep_alive(self) -> None:
-        """Renew the Lease every 10 s, and put the Node right when somebody thinks it is not ready."""
+        """Renew the Lease every 10 s, and correct the Node when another writer marked it as not ready."""
         while True:
             try:
                 await self._renew()

@@ -38,7 +38,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class ConfigError(Exception):
-    """A container that cannot be created as it is written; tried again, because the world may change.
+    """A container that cannot be created as it is written; retried, because other objects may change.
 
     `reason` is the waiting reason that a kubelet shows.
     """
@@ -207,7 +207,7 @@ def _escape(value: str) -> str:
 def resource_value(pod: JsonObject, ref: JsonObject, facts: PodFacts, container: JsonObject | None = None) -> str:
     """Return a resourceFieldRef: the quantity in units of its divisor, rounded up; an unset limit is the node's.
 
-    Raises: ConfigError when the container or the field is not known, or a value is no quantity.
+    Raises: ConfigError when the container or the field is not known, or a value is not a quantity.
     """
     if container is None or ref.get("containerName"):
         every = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])]
@@ -226,7 +226,7 @@ def resource_value(pod: JsonObject, ref: JsonObject, facts: PodFacts, container:
 def _quantity(value: object) -> Decimal:
     number = parse_quantity(value)
     if number is None:
-        raise ConfigError(f'"{value}" is no quantity')
+        raise ConfigError(f'"{value}" is not a valid quantity')
     return number
 
 

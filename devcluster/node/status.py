@@ -33,7 +33,7 @@ class Record:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a process runs now."""
+        """Return whether a process runs now."""
         return bool(self.running_since)
 
     @property
@@ -134,7 +134,7 @@ def container_status(record: Record) -> JsonObject:
 
 
 def is_ready(record: Record) -> bool:
-    """Tell whether a container counts as ready; an init container is ready when it completed."""
+    """Return whether a container counts as ready; an init container is ready when it completed."""
     if record.is_init and not record.is_sidecar:
         return record.exit_code == 0
     return record.is_running and record.started and record.ready

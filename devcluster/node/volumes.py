@@ -266,7 +266,7 @@ def sub_path(volume: Ready, wanted: str, *, mount: JsonObject, container: str) -
 def write_payload(folder: Path, files: Payload, owner: Owner) -> bool:
     """Write a volume's files so that a reader sees all old or all new ones; return whether anything changed.
 
-    As a kubelet does it: the files lie in a hidden directory, `..data` is a symlink to it that is swapped by rename,
+    As a kubelet does it: the files are in a hidden directory, `..data` is a symlink to it that is swapped by rename,
     and each name in the volume is a symlink through `..data`.
     """
     wanted = {path: (file.data, _mode_of(file.mode, file.is_token, owner)) for path, file in files.items()}

@@ -29,7 +29,7 @@ class Rule:
     method: str = "*"  # GET, HEAD, …
     operation: str = "*"  # glob on the operation's name: resolve, cdn, tree, GetObject, ListObjectsV2, …
     only_nth: int | None = None  # only the Nth request that meets the conditions, from 1
-    times: int | None = None  # at most so often
+    times: int | None = None  # act at most this many times
     # actions on the whole request
     delay: float = 0.0  # seconds before the answer
     drop: bool = False  # close the connection without an answer
@@ -38,11 +38,11 @@ class Rule:
     message: str = ""
     retry_after: int | None = None  # seconds
     # actions on a file's bytes
-    cut_after_bytes: int | None = None  # close the connection after so many bytes of this answer
+    cut_after_bytes: int | None = None  # close the connection after this many bytes of the answer
     reset: bool = False  # with cut_after_bytes: end with a TCP reset instead of a clean close
     corrupt_byte_at: int | None = None  # flip the byte at this offset of the file
     slow_bytes_per_second: int | None = None
-    wrong_length: int | None = None  # serve so many bytes more (zeros) or fewer, with a matching Content-Length
+    wrong_length: int | None = None  # serve this many bytes more (zeros) or fewer, with a matching Content-Length
     ignore_range: bool = False  # answer a Range request with 200 and the whole file
     # what happened so far
     seen: int = field(default=0, compare=False)
@@ -112,7 +112,7 @@ def parse_rule(raw: object, where: str = "rule") -> Rule:
             raise RuleError(f"{where}.{name}: {value!r} is not {' or '.join(t.__name__ for t in wanted)}")
     rule = Rule(**{name: value for name, value in raw.items() if value is not None})
     if rule.status is not None and rule.status not in STATUSES:
-        raise RuleError(f"{where}.status: {rule.status} is none of {', '.join(map(str, STATUSES))}")
+        raise RuleError(f"{where}.status: {rule.status} is not supported; supported: {', '.join(map(str, STATUSES))}")
     if rule.status is not None and rule.on_body:
         raise RuleError(f"{where}: a status and an action on the body exclude each other")
     if rule.status is None and not rule.on_body and not rule.drop and rule.delay <= 0:

@@ -177,7 +177,7 @@ class _OfParts:
 
 
 class Hasher(Protocol):
-    """What hashlib's objects and ours have in common."""
+    """What hashlib's objects and those of this module have in common."""
 
     def update(self, data: bytes | memoryview, /) -> None:
         """Take the next bytes in."""

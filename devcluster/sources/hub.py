@@ -1,7 +1,7 @@
 """A hub stand-in: the part of the Hugging Face HTTP API that `huggingface_hub` uses to read models, from a folder.
 
 `root/ORG/NAME/…` is served as revision `main`, `root/ORG/NAME@REV/…` as REV. Large files are redirected to a second
-origin (the "CDN") with a signed link, as in life, so that a client which sends its token there is found out.
+origin (the "CDN") with a signed link, as the real hub does, so that a client which sends its token there is found out.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class HubServer(StandIn):
         """Return the repository's settings if the caller may do this.
 
         Raises: _RefusedError with the status and code that the hub uses: a private repository looks as if it was not
-        there, a gated one shows its metadata but not its files, and a token that nobody knows is refused everywhere.
+        there, a gated one shows its metadata but not its files, and an unknown token is refused everywhere.
         """
         org, name = target.org, target.name
         exists = operation != "no_such_repo" and bool(self.repositories.folders(org, name))
@@ -281,7 +281,7 @@ class HubServer(StandIn):
         files = operation in ("resolve", "resolve_cache", "auth_check")
         gated = settings.gated and files and not settings.private
         restricted = f"Access to model {org}/{name} is restricted"
-        if gated and not known:  # a token that nobody knows looks like none here
+        if gated and not known:  # here an unknown token has the same answer as none
             raise _RefusedError(
                 error_answer(
                     401,
@@ -406,7 +406,9 @@ class HubServer(StandIn):
         if file is None or self.digests.of(file, "sha256")[0].hex() != oid:
             return _cdn_error(404, "NoSuchKey", "the content has changed since the link was made")
         blob = Blob("/".join(names), (org, folder, *names), file, "", oid, 0)
-        etag = hashlib.md5(oid.encode(), usedforsecurity=False).hexdigest()  # as in life: not the content's digest
+        etag = hashlib.md5(
+            oid.encode(), usedforsecurity=False
+        ).hexdigest()  # as on the real hub: not the digest of the content
         disposition = {"Content-Disposition": call.query.get("response-content-disposition", "inline")}
         return _file_answer(call, blob, f'"{etag}"', disposition)
 

@@ -56,7 +56,7 @@ class Journal:
             return [asdict(e) for e in self._entries if e.n > number]
 
     def clear(self) -> None:
-        """Forget the entries; numbers go on."""
+        """Forget the entries; numbering continues."""
         with self._lock:
             self._entries.clear()
 

@@ -39,7 +39,7 @@ class ObjectSettings:
     etag: str = ""  # instead of the computed one, without quotes
     part_size: int = 0  # bytes; ETag and composite checksum are computed as of a multipart upload with such parts
     part_sizes: tuple[int, ...] = ()  # bytes, instead of parts of one size; the last one repeats
-    encryption: str = ""  # server-side: with a key of KMS an ETag is no MD5
+    encryption: str = ""  # server-side: with a KMS key an ETag is not an MD5 digest
     checksum: str = ""  # an algorithm, NONE, or empty for the server's
     checksum_value: str = ""  # base64, instead of the computed one
     checksum_type: str = "FULL_OBJECT"
@@ -90,13 +90,17 @@ def _object_settings(raw: dict[str, Any]) -> ObjectSettings:
     values["part_sizes"] = tuple(int(size) for size in values.get("part_sizes", ()))
     found = ObjectSettings(**values)
     if found.checksum not in ("", "NONE", *ALGORITHMS):
-        raise ValueError(f"checksum {found.checksum!r} is none of NONE, {', '.join(ALGORITHMS)}")
+        raise ValueError(f"checksum {found.checksum!r} is not supported; supported: NONE, {', '.join(ALGORITHMS)}")
     if found.encryption not in ENCRYPTIONS:
-        raise ValueError(f"encryption {found.encryption!r} is none of {', '.join(filter(None, ENCRYPTIONS))}")
+        raise ValueError(
+            f"encryption {found.encryption!r} is not supported; supported: {', '.join(filter(None, ENCRYPTIONS))}"
+        )
     if any(size <= 0 for size in found.part_sizes) or found.part_size < 0:
         raise ValueError("the sizes of parts must be above 0")
     if found.checksum_type not in ("FULL_OBJECT", "COMPOSITE"):
-        raise ValueError(f"the type of a checksum {found.checksum_type!r} is none of FULL_OBJECT, COMPOSITE")
+        raise ValueError(
+            f"the checksum type {found.checksum_type!r} is not supported; supported: FULL_OBJECT, COMPOSITE"
+        )
     if found.checksum_type == "COMPOSITE" and not found.checksum_value and not (found.part_size or found.part_sizes):
         raise ValueError("a COMPOSITE checksum needs part_size, part_sizes or its value")
     return found
@@ -302,7 +306,7 @@ def make_token(last: str, is_prefix: bool) -> str:
 def read_token(token: str) -> tuple[str, bool]:
     """Return (last, is a prefix) of a continuation token.
 
-    Raises: ValueError if it is none of ours.
+    Raises: ValueError for a token of another server.
     """
     text = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     if text[:1] not in ("p", "k"):

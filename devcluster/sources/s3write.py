@@ -143,7 +143,7 @@ class Writer:
     def _target(self, bucket: str, key: str) -> str:
         """Return the path for a key, with its folder made.
 
-        Raises: S3Error for keys that are no path, and for those that lead out of the root.
+        Raises: S3Error for a key that is not a valid path, and for one that leads out of the root.
         """
         names = key.split("/")
         if not plain_names(names) or names[0].startswith(HIDDEN_PREFIX):
@@ -152,12 +152,12 @@ class Writer:
         try:
             os.makedirs(folder, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise S3Error("InvalidArgument", f"the key {key!r} lies below another object") from error
+            raise S3Error("InvalidArgument", f"the key {key!r} is below another object") from error
         if self.buckets.root.folder([bucket, *names[:-1]]) is None:
             raise S3Error("AccessDenied")
         target = os.path.join(folder, names[-1])
         if os.path.isdir(target):
-            raise S3Error("InvalidArgument", f"other objects lie below the key {key!r}")
+            raise S3Error("InvalidArgument", f"there are other objects below the key {key!r}")
         return target
 
     async def _receive(self, call: Call, path: str, payload: str) -> _Body:

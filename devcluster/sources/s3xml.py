@@ -36,7 +36,7 @@ ERRORS: Final = {  # code -> (status, message)
     "NotImplemented": (501, "This stand-in does not implement that."),
     "OperationAborted": (409, "A conflicting operation is in progress."),
     "PreconditionFailed": (412, "A precondition that you gave did not hold."),
-    "RequestTimeTooSkewed": (403, "The difference between the request's time and ours is too large."),
+    "RequestTimeTooSkewed": (403, "The difference between the request time and the current time is too large."),
     "RequestTimeout": (408, "The connection was not read from or written to within the timeout."),
     "SignatureDoesNotMatch": (403, "The signature that we calculated does not match the one that you sent."),
     "SlowDown": (503, "Please reduce your request rate."),
@@ -64,7 +64,7 @@ CODE_OF_STATUS: Final = {
 
 
 class S3Error(Exception):
-    """An error answer: a code of `ERRORS` (or any other with a status), and what is told besides."""
+    """An error answer: a code of `ERRORS` (or any other with a status), and further fields."""
 
     def __init__(self, code: str, message: str = "", status: int = 0, **extra: str) -> None:
         known_status, known_message = ERRORS.get(code, (500, code))

@@ -126,7 +126,7 @@ def json_answer(data: object, status: int = 200, headers: dict[str, str] | None 
 
 
 class RangeError(ValueError):
-    """The first byte asked for lies behind the end: status 416."""
+    """The first requested byte is behind the end: status 416."""
 
 
 def parse_range(header: str, size: int) -> tuple[int, int] | None:
@@ -486,7 +486,7 @@ async def _flush(call: Call) -> None:
 
 
 def _corrupted(data: bytes, offset: int, rule: Rule) -> bytes:
-    """Return the bytes that lie at `offset` of the file, with the rule's byte flipped."""
+    """Return the bytes at `offset` of the file, with the rule's byte flipped."""
     at = rule.corrupt_byte_at - offset if rule.corrupt_byte_at is not None else -1
     if not 0 <= at < len(data):
         return data

@@ -28,7 +28,7 @@ _HEADER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The one pair of keys that a server knows, and the region that it stands in."""
+    """The one pair of keys that a server accepts, and its region."""
 
     access_key: str
     secret_key: str
@@ -222,7 +222,7 @@ def _check_scope(claim: _Claim, account: Account, malformed: str) -> None:
 
 def _check_token(claim: _Claim, account: Account) -> None:
     if account.session_token and not claim.token:
-        raise S3Error("InvalidAccessKeyId", AWSAccessKeyId=claim.credential[0])  # a temporary key is none by itself
+        raise S3Error("InvalidAccessKeyId", AWSAccessKeyId=claim.credential[0])  # a temporary key needs its token
     if not hmac.compare_digest(claim.token.encode(), account.session_token.encode()):
         raise S3Error("InvalidToken")
 

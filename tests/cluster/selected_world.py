@@ -19,7 +19,7 @@ from api.kinds import (
     Kind,
 )
 from api.view import Json
-from bench.reconcile.surroundings import SOURCE, adapter, base_and_profile, service
+from bench.reconcile.stand_ins import SOURCE, adapter, base_and_profile, service
 from devcluster.pki import Authority, render_kubeconfig
 from kube.client import Client
 from reconcile.settings import CONTROLLERS

@@ -18,7 +18,7 @@ import pytest
 from api import view
 from api.kinds import AIM_ARTIFACT, AIM_RUNTIME_CONFIG, AIM_SERVICE, INFERENCE_SERVICE, JOB, LEASE, Kind
 from api.names import LABEL_ROLE, ROLE_STAGING, inference_service_name
-from bench.reconcile.surroundings import (
+from bench.reconcile.stand_ins import (
     DEFINITION,
     NAMESPACE,
     Outside,

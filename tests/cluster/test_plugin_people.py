@@ -310,7 +310,7 @@ def test_lint_reads_what_is_referred_to_from_the_cluster(team: Team, tmp_path: P
     said = ask(team, "lint", "--cluster", str(file), code=1)
     assert "[AdapterRankAboveCeiling]" in said
     assert "AdapterArtifactNotFound" not in said
-    assert "--cluster reads it" not in said
+    assert "use --cluster" not in said
 
 
 def test_inspect_reads_the_sources_themselves(team: Team) -> None:

@@ -22,8 +22,8 @@ from api import view
 from api.kinds import AIM_ARTIFACT, AIM_SERVICE, INFERENCE_SERVICE, JOB
 from api.names import LABEL_ROLE, ROLE_FETCH, inference_service_name
 from api.view import Json
-from bench.reconcile.surroundings import NAMESPACE, Outside, adapter, base_and_profile, install_kinds, service
-from bench.reconcile.surroundings import namespace as namespace_object
+from bench.reconcile.stand_ins import NAMESPACE, Outside, adapter, base_and_profile, install_kinds, service
+from bench.reconcile.stand_ins import namespace as namespace_object
 from kube.client import Client
 from kube.errors import Transient
 from tests.cluster.engine_plane import Plane, started_plane

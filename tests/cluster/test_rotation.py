@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api.kinds import VALIDATING_WEBHOOK_CONFIGURATION
-from bench.reconcile.surroundings import install_kinds
+from bench.reconcile.stand_ins import install_kinds
 from certs.pem import fingerprint_of, parse_bundle, parse_certificate
 from kube.client import Client
 from tests.cluster.engine_plane import Plane, started_plane

@@ -1,4 +1,4 @@
-"""Where programs come from, and what decides whether they are built anew."""
+"""Where programs come from, and when they are built again."""
 
 import asyncio
 import dataclasses
@@ -83,7 +83,7 @@ def test_a_go_that_is_new_enough_is_used(tmp_path: Path, monkeypatch: pytest.Mon
     assert asyncio.run(binaries.ensure_go(Progress(lambda _: None))) == go
 
 
-def test_a_failed_build_tells_the_compilers_last_words_and_leaves_nothing(
+def test_a_failed_build_shows_the_compilers_last_words_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     script = """#!/bin/sh
@@ -113,7 +113,7 @@ esac
     found = asyncio.run(binaries.ensure_programs(Progress(events.append), (HELM_MODULE,)))
     assert found["helm"].read_text() == "built\n"
     assert (binaries.bin_dir(HELM_MODULE).parent / "build.json").exists()
-    assert any("step 1 of 1" in event.step for event in events)
+    assert any("module 1 of 1" in event.step for event in events)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The objects and models that a cluster comes with, and the facts that `dev info` tells."""
+"""The objects and models that a cluster comes with, and the facts that `dev info` shows."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The cluster's folder: locked while it runs, remembered when it does not, emptied only when it is ours."""
+"""The cluster's folder: locked while it runs, remembered when it does not, emptied only when it holds a cluster."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert not is_running(layout)
 
 
-def test_a_world_is_remembered_for_its_owner_only(tmp_path: Path) -> None:
+def test_the_file_is_readable_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "world.json"
     world = World.load(path)
     world.range_index, world.settings = 3, {"reaperPeriod": "5s"}
@@ -38,14 +38,14 @@ def test_the_credentials_are_those_that_the_samples_carry() -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", '{"unknown": 1}', "[]"])
-def test_a_world_that_cannot_be_read_names_the_way_out(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_read_names_the_way_out(tmp_path: Path, text: str) -> None:
     path = tmp_path / "world.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="--fresh"):
         World.load(path)
 
 
-def test_empty_removes_a_world_but_never_a_stranger(tmp_path: Path) -> None:
+def test_empty_removes_a_cluster_but_never_other_files(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "d")
     layout.make()
     World().save(layout.world)
@@ -57,13 +57,13 @@ def test_empty_removes_a_world_but_never_a_stranger(tmp_path: Path) -> None:
     home = Layout(tmp_path / "home")
     home.root.mkdir()
     (home.root / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match="no folder of a cluster"):
+    with pytest.raises(ValueError, match="not a cluster"):
         empty(home)
     assert (home.root / "thesis.tex").exists()
     empty(Layout(tmp_path / "absent"))
 
 
-def test_state_that_is_absent_or_broken_is_no_state(tmp_path: Path) -> None:
+def test_absent_or_broken_state_is_empty(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     assert read_state(layout) == {}
     layout.run.mkdir()

@@ -165,7 +165,7 @@ ALLOWED: dict[str, JsonObject] = {
     "zero": isvc(minReplicas=0),
     "protocol v2": isvc(containers=[{"env": [{"name": "PROTOCOL", "value": "v2"}]}]),
     "a name that is too long": isvc(name="a" * 60),
-    "a mode that nobody knows": isvc(annotations={words.ANNOTATION_MODE: "Raw"}),
+    "an unknown mode": isvc(annotations={words.ANNOTATION_MODE: "Raw"}),
     "storage": isvc(containers=[{"env": [{"name": "STORAGE_URI", "value": "x://y"}]}]),
     "strategy with the mode": isvc(deploymentStrategy={"type": "Recreate"}),
 }
@@ -291,7 +291,7 @@ def test_replicas_and_autoscaler(
     assert (scaler and (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"])) == bounds
 
 
-def test_replacing_keeps_replicas_that_nobody_chose_and_undoes_those_of_none() -> None:
+def test_replacing_keeps_unrequested_replicas_and_undoes_those_of_none() -> None:
     live = {
         "metadata": {"resourceVersion": "9", "annotations": {"deployment.kubernetes.io/revision": "4", "x": "y"}},
         "spec": {"replicas": 7},
@@ -347,7 +347,7 @@ def test_name_limits(namespace: str, length: int, fits: bool) -> None:
     assert not refused or "invalid domain name" in refused or len(label) > 63
 
 
-def test_modes_that_are_no_modes() -> None:
+def test_invalid_modes() -> None:
     for mode in ("Raw", "rawdeployment"):
         thing = isvc(annotations={words.ANNOTATION_MODE: mode})
         with pytest.raises(decide.RefusedError, match="unsupported deployment mode"):
@@ -436,7 +436,7 @@ def test_a_second_pass_changes_nothing_and_a_change_renews_its_own_time_only() -
     assert [(e.type, e.reason) for e in lost.events] == [("Warning", "InferenceServiceNotReady")]
 
 
-def test_a_refused_object_is_told_with_the_api_servers_words() -> None:
+def test_a_refused_object_is_reported_with_the_api_servers_words() -> None:
     report = decide.report(decide.Seen(isvc(), NOW, failure="fails to reconcile predictor: no"))
     by_type = {c["type"]: c for c in report.status["conditions"]}
     for kind in ("PredictorReady", "Ready"):

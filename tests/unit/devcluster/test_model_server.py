@@ -283,7 +283,7 @@ def test_the_profile_file_gates(
 REFUSALS = {
     "unknown feature": "[loras]",
     "two features": "[adapters, adapters-scale-only]",
-    "features is no list": "adapters",
+    "features is not a list": "adapters",
     "no yaml": "[adapters",
 }
 
@@ -366,7 +366,7 @@ def test_a_start_delay_is_cut_short_by_sigterm(start: Start) -> None:
     assert "listening" not in server.log
 
 
-def test_bodies_that_are_no_requests_are_answered_civilly(start: Start) -> None:
+def test_invalid_bodies_are_answered_with_an_error(start: Start) -> None:
     server = start().ready()
     assert server.http.post("/v1/chat/completions", content=b"{").status_code == 400
     assert server.http.post("/v1/chat/completions", content=b"[]").status_code == 400
@@ -383,7 +383,7 @@ ENVS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "invalid mode is static": ({"AIM_ADAPTER_MODE": "auto"}, {"dynamic": False}),
     "refresh below five": ({"AIM_ADAPTER_REFRESH_INTERVAL": "4"}, {"refresh_s": 30.0}),
     "refresh of five": ({"AIM_ADAPTER_REFRESH_INTERVAL": "5"}, {"refresh_s": 5.0}),
-    "refresh is no number": ({"AIM_ADAPTER_REFRESH_INTERVAL": "5s"}, {"refresh_s": 30.0}),
+    "refresh is not a number": ({"AIM_ADAPTER_REFRESH_INTERVAL": "5s"}, {"refresh_s": 30.0}),
     "rank not supported": ({"AIM_ADAPTER_MAX_RANK": "48"}, {"max_rank": 32}),
     "rank supported": ({"AIM_ADAPTER_MAX_RANK": "320"}, {"max_rank": 320}),
     "zero slots": ({"AIM_ADAPTER_MAX_COUNT": "0"}, {"max_count": 8}),

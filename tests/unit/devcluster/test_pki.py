@@ -70,7 +70,7 @@ def test_the_signing_key_is_made_once_in_a_form_that_kubernetes_reads(tmp_path: 
     assert ensure_signing_key(path).read_bytes() == before
 
 
-def test_a_broken_authority_is_no_reason_to_make_another(tmp_path: Path) -> None:
+def test_a_broken_authority_is_not_replaced(tmp_path: Path) -> None:
     Authority.ensure(tmp_path)
     (tmp_path / "ca.crt").write_text("nonsense")
     with pytest.raises(ValueError, match="PEM"):

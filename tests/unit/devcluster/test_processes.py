@@ -16,7 +16,7 @@ from tests.waiting import within
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -27,7 +27,7 @@ def shell(tmp_path: Path, name: str, script: str, grace_s: float = 5.0) -> Comma
     return Command(name, ("/bin/sh", "-c", script), tmp_path / f"{name}.log", grace_s=grace_s)
 
 
-async def test_an_end_while_starting_is_told(tmp_path: Path) -> None:
+async def test_an_end_while_starting_is_reported(tmp_path: Path) -> None:
     keeper = Keeper(child_environment(tmp_path), lambda: None)
     await keeper.start(shell(tmp_path, "a", "echo too bad; exit 3"))
     error = await asyncio.wait_for(keeper.failed, 5)
@@ -36,7 +36,7 @@ async def test_an_end_while_starting_is_told(tmp_path: Path) -> None:
     await keeper.stop(["a"])
 
 
-async def test_an_end_later_is_mended(tmp_path: Path) -> None:
+async def test_a_process_that_ends_later_is_restarted(tmp_path: Path) -> None:
     changes: list[None] = []
     keeper = Keeper(child_environment(tmp_path), lambda: changes.append(None))
     await keeper.start(shell(tmp_path, "a", "exec sleep 60"))
@@ -111,7 +111,7 @@ def test_the_guard_kills_what_a_dead_supervisor_left(tmp_path: Path, sig: signal
     assert within(lambda: not alive(orphan))
 
 
-def test_the_supervisor_is_told_when_its_guard_dies(tmp_path: Path) -> None:
+def test_the_supervisor_notices_when_its_guard_dies(tmp_path: Path) -> None:
     process, supervisor, orphan = guard(tmp_path)
     process.kill()
     process.wait(10)

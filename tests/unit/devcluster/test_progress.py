@@ -70,8 +70,8 @@ def test_a_quick_step_is_one_line() -> None:
     ("event", "line"),
     [
         (Event("start", "x"), None),
-        (Event("tick", "x", "", 2.0), "   2.0s  waiting for x"),
-        (Event("tick", "x", "refused", 2.0), "   2.0s  waiting for x: refused"),
+        (Event("tick", "x", "", 2.0), "   2.0s  … x"),
+        (Event("tick", "x", "refused", 2.0), "   2.0s  … x: refused"),
         (Event("note", "", "left out", 3.0), "   3.0s  left out"),
         (Event("fail", "x", "x: failed"), "x: failed"),
     ],
@@ -80,7 +80,7 @@ def test_lines(event: Event, line: str | None) -> None:
     assert render(event) == line
 
 
-def test_a_failed_step_is_not_told_as_done() -> None:
+def test_a_failed_step_is_not_reported_as_done() -> None:
     events: list[Event] = []
     progress = Progress(events.append, Clock())
 

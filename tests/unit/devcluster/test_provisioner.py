@@ -31,7 +31,7 @@ def claim(provisioner: str = RWX_PROVISIONER, **spec: Any) -> dict[str, Any]:
     }
 
 
-def test_a_claim_of_ours_gets_a_volume_that_is_bound_to_it_alone() -> None:
+def test_a_claim_of_the_class_gets_a_volume_that_is_bound_to_it_alone() -> None:
     plan = plan_claim(claim(), CLAIMS)
     assert plan.action == "create"
     assert plan.volume is not None

@@ -90,7 +90,7 @@ def test_ports_prefer_what_was_used_before_and_avoid_what_is_taken(monkeypatch: 
     assert free == {"a": 20001, "b": 20005}
 
 
-def test_a_port_that_somebody_listens_on_is_taken() -> None:
+def test_a_port_with_a_listener_is_taken() -> None:
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()

@@ -378,7 +378,7 @@ def test_access(
     assert "hf_" not in caught.value.response.text
 
 
-def test_gated_metadata_is_public_as_in_life(root: Path, hub: HubServer) -> None:
+def test_gated_metadata_is_public_as_on_the_real_hub(root: Path, hub: HubServer) -> None:
     settings(root, gated=True)
     assert HfApi(endpoint=hub.endpoint, token=False).model_info("acme/lora").gated == "manual"
 
@@ -486,7 +486,7 @@ CUTS = {"close": (False, httpx.RemoteProtocolError), "reset": (True, httpx.ReadE
 
 @pytest.mark.parametrize(("reset", "error"), CUTS.values(), ids=CUTS)
 @pytest.mark.parametrize("at", [0, 1, 70_000, 204_799])
-def test_a_cut_ends_after_exactly_so_many_bytes(hub: HubServer, at: int, reset: bool, error: type[Exception]) -> None:
+def test_a_cut_ends_after_exactly_this_many_bytes(hub: HubServer, at: int, reset: bool, error: type[Exception]) -> None:
     hub.set_faults([{"operation": "cdn", "cut_after_bytes": at, "reset": reset}])
     got = bytearray()
     with httpx.stream("GET", cdn_link(hub)) as response:
@@ -537,7 +537,7 @@ def test_slow_and_delay_take_their_time(hub: HubServer) -> None:
     assert httpx.get(f"{hub.endpoint}/api/models/acme/lora", timeout=5).status_code == 200
 
 
-def test_a_server_that_is_down_is_told_apart(tmp_path: Path, root: Path) -> None:
+def test_a_server_that_is_down_has_its_own_reason(tmp_path: Path, root: Path) -> None:
     with running_hub(root, token=TOKEN) as hub:
         endpoint = hub.endpoint
     with pytest.raises(LocalEntryNotFoundError, match="ConnectError"):
@@ -579,8 +579,8 @@ BAD_RULES = {
     "no action": ({"match": "*"}, "no action"),
     "unknown field": ({"sttus": 500}, "unknown field"),
     "wrong type": ({"status": "500"}, "not int"),
-    "a bool is no number": ({"times": True, "status": 500}, "not int"),
-    "odd status": ({"status": 299}, "299"),
+    "a bool is not a number": ({"times": True, "status": 500}, "not int"),
+    "unsupported status": ({"status": 299}, "299"),
     "status and body": ({"status": 500, "cut_after_bytes": 1}, "exclude"),
     "no object": (["status"], "object"),
 }

@@ -139,7 +139,7 @@ def test_buckets(s3: Any, root: Path) -> None:
 NOT_THERE = {
     "bucket": ("nothing", "x", "NoSuchBucket"),
     "key": ("adapters", "lora/nothing", "NoSuchKey"),
-    "a folder is no key": ("adapters", "lora", "NoSuchKey"),
+    "a folder is not a key": ("adapters", "lora", "NoSuchKey"),
     "two slashes": ("adapters", "lora//adapter_config.json", "NoSuchKey"),
     "settings": ("adapters", ".s3meta.json", "NoSuchKey"),
     "hidden bucket": (".s3-uploads", "x", "NoSuchBucket"),
@@ -157,7 +157,7 @@ def test_what_is_not_there(server: S3Server, root: Path, bucket: str, key: str, 
 
 @pytest.mark.parametrize("style", ["path", "virtual"])
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_odd_keys(
+def test_unusual_keys(
     connect: Callable[..., Any], server: S3Server, root: Path, monkeypatch: pytest.MonkeyPatch, style: str, key: str
 ) -> None:
     resolve_locally(monkeypatch)
@@ -481,7 +481,7 @@ def test_large_objects_are_not_hashed(root: Path) -> None:
     with running_s3(root, access_key=ACCESS, secret_key=SECRET, large_bytes=1000) as server:
         got = signed(server, "/adapters/lora/adapter_model.safetensors", region="us-east-1")
     assert got.headers["ETag"].endswith('-1"')
-    assert got.headers["x-amz-server-side-encryption"] == "aws:kms"  # so nobody takes the ETag for an MD5
+    assert got.headers["x-amz-server-side-encryption"] == "aws:kms"  # so that the ETag is not used as an MD5
     assert not [name for name in got.headers if name.startswith("x-amz-checksum")]
 
 
@@ -533,7 +533,7 @@ SIGNATURES: dict[str, tuple[dict[str, Any], int, str]] = {
     "no payload hash": ({"after": header("X-Amz-Content-SHA256", "")}, 400, "InvalidRequest"),
     "other payload hash": ({"after": header("X-Amz-Content-SHA256", "0" * 64)}, 403, "SignatureDoesNotMatch"),
     "unsigned header": ({"after": header("x-amz-meta-x", "1")}, 403, "AccessDenied"),
-    "a token nobody gave": ({"token": "tok"}, 400, "InvalidToken"),
+    "an unknown token": ({"token": "tok"}, 400, "InvalidToken"),
 }
 
 
@@ -695,7 +695,7 @@ def test_the_code_of_a_fault_can_be_given(s3: Any, server: S3Server) -> None:
     assert error_of(lambda: s3.list_objects_v2(Bucket="adapters")) == (400, "ExpiredToken")
 
 
-def test_the_client_retries_what_passes_by_itself(connect: Callable[..., Any], server: S3Server) -> None:
+def test_the_client_retries_what_is_temporary(connect: Callable[..., Any], server: S3Server) -> None:
     server.set_faults([{"operation": "GetObject", "status": 503, "times": 1}])
     got = connect(retries=2).get_object(Bucket="adapters", Key="lora/adapter_config.json")
     assert got["Body"].read() == b"{}"
@@ -745,7 +745,7 @@ def test_drop_delay_slow_and_wrong_length(connect: Callable[..., Any], server: S
         impatient.get_object(**target)
 
 
-def test_a_server_that_is_down_is_told_apart(connect: Callable[..., Any]) -> None:
+def test_a_server_that_is_down_has_its_own_reason(connect: Callable[..., Any]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
         s3 = connect(endpoint_url=f"http://127.0.0.1:{taken.getsockname()[1]}")

@@ -1,6 +1,6 @@
 """What the pages hold: code blocks with their marks, links, anchors, commands.
 
-A mark is a comment above a block. Manifests of ours need none: they are judged. `test: refused REASON` and
+A mark is a comment above a block. AIM manifests need none: they are checked. `test: refused REASON` and
 `test: warned REASON` say what is expected, `test: values` that it is values of the chart, `test: yaml` that it only
 must be YAML, `test: run` that the cluster test runs it, `test: run fails` that it then fails.
 """
@@ -89,7 +89,7 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Return the targets of all links of a page; what stands in code is none."""
+    """Return the targets of all links of a page; a link in code is not one."""
     text = re.sub(r"`[^`\n]*`", "`code`", prose(page))
     return _LINK.findall(text)
 

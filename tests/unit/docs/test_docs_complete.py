@@ -98,7 +98,7 @@ AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAva
 _SAID_BY_OTHERS = """
 AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded DisruptionTarget ErrImagePull
 NotFound PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
-"""  # turned into words of ours, or harmless
+"""  # translated into reasons of aim-adapters, or harmless
 _VALUES_AND_NAMES = """
 BearerToken DeleteOptions IfNotPresent NoSchedule OnRootMismatch ReadWriteMany RollingUpdate RuntimeDefault
 """
@@ -134,7 +134,7 @@ def test_each_reason_of_the_reconciler_is_explained() -> None:
     assert not unknown, "make them members of api.reasons.Reason (or list them in NO_REASONS)"
 
 
-def test_words_that_are_no_reasons_are_still_in_the_code() -> None:
+def test_words_that_are_not_reasons_are_still_in_the_code() -> None:
     assert {word for word, _ in _words_of_the_reconciler()} >= NO_REASONS
 
 

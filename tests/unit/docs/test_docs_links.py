@@ -48,7 +48,7 @@ FOLDERS = "api|app|bench|certs|chart|config|console|devcluster|disk|docs|example
 
 @pytest.mark.parametrize("page", all_pages(), ids=name_of)
 def test_files_that_are_named_exist(page: Path) -> None:
-    if page.name == "CHANGELOG.md":  # it tells of what was
+    if page.name == "CHANGELOG.md":  # it names files of the past
         return
     for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text()):
         assert (ROOT / path).exists(), f"{name_of(page)}: {path}"

@@ -38,7 +38,7 @@ def _objects(block: Block) -> list[JsonObject]:
     try:
         found = [entry for entry in yaml.safe_load_all(block.text) if entry is not None]
     except yaml.YAMLError as error:
-        pytest.fail(f"{block.where}: is no YAML: {error}")
+        pytest.fail(f"{block.where}: is not valid YAML: {error}")
     return found
 
 
@@ -107,7 +107,7 @@ def test_manifests_are_judged_as_marked(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_YAML, ids=name_of)
-def test_what_is_not_ours_says_what_it_is(page: Path) -> None:
+def test_a_manifest_of_another_kind_has_its_mark(page: Path) -> None:
     for block in blocks(page):
         if block.language != "yaml":
             continue

@@ -32,7 +32,7 @@ from api.names import (
     inference_service_name,
 )
 from api.view import JsonObject
-from bench.reconcile.surroundings import BASE, adapter, adapter_names, base_and_profile, service
+from bench.reconcile.stand_ins import BASE, adapter, adapter_names, base_and_profile, service
 from kube.client import Client, ListPage
 from kube.engine import Watch
 from kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NamespaceTerminating, Transient, parse_error

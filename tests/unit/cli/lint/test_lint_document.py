@@ -77,7 +77,7 @@ def test_scalars_read_as_kubernetes_reads_them(written: str, value: object) -> N
     assert (documents[0].value, problems) == ({"x": value}, [])
 
 
-def test_what_json_has_no_word_for_is_told() -> None:
+def test_a_value_that_json_does_not_have_is_reported() -> None:
     (document,), _ = parse("a:\n- .inf\n- -.Inf\n- .nan\n- '.nan'\n")
     assert [(problem.reason, problem.path) for problem in document.problems] == [
         ("YamlInvalid", f"a[{index}]") for index in range(3)
@@ -125,7 +125,7 @@ def test_a_template_is_called_one() -> None:
     assert "helm template" in problems[0].detail
 
 
-def test_repeated_keys_are_told_with_both_places() -> None:
+def test_repeated_keys_are_reported_with_both_places() -> None:
     documents, _ = parse("a:\n  b: 1\n  c: 2\n  b: 3\n")
     (problem,) = documents[0].problems
     assert (problem.reason, problem.path, problem.position) == ("KeyDuplicate", "a.b", Position(4, 3))
@@ -169,7 +169,7 @@ def test_json_objects_one_after_the_other_are_documents() -> None:
     assert (documents, len(problems)) == ([], 1)
 
 
-def test_directives_are_no_document() -> None:
+def test_directives_are_skipped() -> None:
     documents, problems = parse("%YAML 1.1\n# a comment\n---\na: 1\n")
     assert (len(documents), problems) == (1, [])
     assert documents[0].locate("a") == Position(4, 1)
@@ -183,7 +183,7 @@ def test_helm_says_where_a_document_comes_from() -> None:
     assert documents[1].locate("kind").line == 6
 
 
-def test_json_that_is_no_yaml() -> None:
+def test_json_that_is_not_yaml() -> None:
     documents, problems = parse('{"a": "\\ud83d\\ude00"}', is_json=True)
     assert (documents[0].value, problems) == ({"a": "\U0001f600"}, [])
 

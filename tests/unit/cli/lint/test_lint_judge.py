@@ -92,7 +92,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], list[str]]] = {
         ("adapter.rank=128", "adapter.compatibleWith=Qwen/Q"),
         ["AdapterRankAboveCeiling"],
     ),
-    "another namespace is another world": (
+    "another namespace has other objects": (
         (SERVICE.replace("name: chat", "name: chat, namespace: other"), PROFILE, BASE, ADAPTER),
         (),
         [],
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], list[str]]] = {
     "the same object twice": ((PROFILE, PROFILE), (), ["ObjectDuplicate"]),
     "a version that is not served": ((PROFILE.replace("v1alpha2", "v1"),), (), ["VersionUnknown"]),
     "other kinds are left alone": (("{apiVersion: v1, kind: Secret, metadata: {name: s}}",), (), []),
-    "a document that is no object": (("- 1\n- 2\n",), (), ["NotAnObject"]),
+    "a document that is not an object": (("- 1\n- 2\n",), (), ["NotAnObject"]),
 }
 
 
@@ -261,7 +261,7 @@ def check_sarif(shape: str, found: dict[str, Any]) -> None:
 
 
 def test_sarif_is_what_the_standard_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "a folder, 100% ours"
+    folder = tmp_path / "a folder, 100% own"
     folder.mkdir()
     (folder / "fäults.yaml").write_text((GOLDEN / "faults.yaml").read_text())
     monkeypatch.chdir(tmp_path)
@@ -293,8 +293,8 @@ def test_files_can_be_left_out(tmp_path: Path) -> None:
     assert run("--exclude", "*/templates/*", str(tmp_path))[0] == 0
 
 
-def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    """Values, workflows, data, templates of a chart: whatever stands in a directory beside manifests of ours."""
+def test_files_without_aim_objects_are_skipped(tmp_path: Path) -> None:
+    """Values, workflows, data, templates of a chart: files of other kinds in a directory with AIM manifests."""
     files = {
         "values.yaml": "replicas: 2\n",
         ".pre-commit-config.yaml": "repos: []\n",
@@ -313,7 +313,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     code, text = run(str(tmp_path))
     assert code == 0
     assert text.splitlines() == [
-        f"note: {tmp_path}/chart/templates was left out; render it: "
+        f"note: {tmp_path}/chart/templates was skipped; to check it, run "
         f"helm template {tmp_path}/chart | aim-adapters lint -",
         "no findings: 1 object in 9 files, of which 8 files hold none",
     ]
@@ -321,14 +321,14 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert run("-", stdin="replicas: 2")[0] == 1
 
 
-def test_a_namespace_that_is_a_number_is_told() -> None:
+def test_a_namespace_that_is_a_number_is_reported() -> None:
     code, text = run("-", stdin=BASE.replace("metadata: {", "metadata: {namespace: 5, ", 1))
     assert code == 1
     assert 'metadata.namespace: Invalid value: "5"' in text
 
 
-def test_a_kustomization_and_its_patches_are_no_manifests(tmp_path: Path) -> None:
-    """A patch is a part of an object, and the kustomization may name our kinds as targets."""
+def test_a_kustomization_and_its_patches_are_skipped(tmp_path: Path) -> None:
+    """A patch is a part of an object, and the kustomization may name AIM kinds as targets."""
     files = {
         "base/ours.yaml": PROFILE,
         "over/kustomization.yaml": "patches:\n- path: part.yaml\n  target: {kind: AIMService}\n- patch: 'a: b\n  '\n"
@@ -344,7 +344,7 @@ def test_a_kustomization_and_its_patches_are_no_manifests(tmp_path: Path) -> Non
     over = tmp_path / "over"
     assert code == 0, text
     assert text.splitlines() == [
-        f"note: the patches of {over}/kustomization.yaml were left out; render it: "
+        f"note: the patches of {over}/kustomization.yaml were skipped; to check them, run "
         f"kustomize build {over} | aim-adapters lint -",
         "no findings: 1 object in 3 files, of which 2 files hold none",
     ]

@@ -64,7 +64,7 @@ PATCHES: dict[str, tuple[Any, Any, Any, Any]] = {
     "nothing to do": ({"a": 1}, {"a": 1}, {"a": 1, "b": 2}, {}),
     "a new field": ({}, {"a": 1}, {}, {"a": 1}),
     "a changed field": ({"a": 1}, {"a": 2}, {"a": 1}, {"a": 2}),
-    "a field that was ours goes": ({"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"b": None}),
+    "a field of the last manifest is removed": ({"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"b": None}),
     "someone else's stays": ({"a": 1}, {"a": 1}, {"a": 1, "c": 1}, {}),
     "gone already": ({"a": 1, "b": 1}, {"a": 1}, {"a": 1}, {}),
     "lists are values": ({"l": [1, 2]}, {"l": [1]}, {"l": [1, 2]}, {"l": [1]}),
@@ -108,7 +108,7 @@ def test_what_was_applied_on_the_server_is_applied_by_the_same_manager() -> None
     assert (plan.how, plan.manager) == ("apply", "argocd-controller")
 
 
-def test_damaged_annotations_are_no_obstacle() -> None:
+def test_damaged_annotations_are_ignored() -> None:
     live = service()
     live["metadata"]["annotations"] = {LAST_APPLIED: "{"}
     assert plan_apply(service(), live).body == {}
@@ -163,7 +163,7 @@ def test_more_replicas_roll_nothing() -> None:
     assert (found.changes, found.scaled) == ((), ("maxReplicas 1 → 3", "minReplicas 1 → 3"))
 
 
-def test_what_breaks_and_what_is_mended() -> None:
+def test_what_breaks_and_what_is_fixed() -> None:
     before, scene = running(Scene()), Scene()
     assert scene.sql is not None
     scene.sql["spec"]["rank"] = 64
@@ -171,7 +171,7 @@ def test_what_breaks_and_what_is_mended() -> None:
     assert len(found.broken) == 1
     assert "above the ceiling 32" in found.broken[0]
     back = effect(replace(scene.snapshot(), isvc=before.isvc), before)
-    assert (back.broken, len(back.mended)) == ((), 1)
+    assert (back.broken, len(back.fixed)) == ((), 1)
 
 
 def test_values_of_a_users_variables_are_not_shown() -> None:
@@ -180,7 +180,7 @@ def test_values_of_a_users_variables_are_not_shown() -> None:
     assert predictor_changes(live, wanted) == (["env TOKEN changes"], [])
 
 
-def test_an_empty_value_is_no_change() -> None:
+def test_an_empty_value_is_not_a_change() -> None:
     live = {"spec": {"predictor": {"containers": [{"env": [{"name": "AIM_ID"}]}]}}}
     wanted = {"spec": {"predictor": {"containers": [{"env": [{"name": "AIM_ID", "value": ""}]}]}}}
     assert predictor_changes(live, wanted) == ([], [])
@@ -279,13 +279,13 @@ def test_rendering_is_deterministic() -> None:
     assert render(MANIFESTS)[1] == render(MANIFESTS)[1]
 
 
-def test_the_size_that_only_the_source_tells_is_noted() -> None:
+def test_a_size_that_only_the_source_knows_is_noted() -> None:
     code, _, said = render(MANIFESTS.replace(", size: 16Gi", ""))
     assert code == 0
-    assert "60Gi stands for it" in said
+    assert "60Gi is assumed" in said
 
 
-def test_what_would_not_be_served_is_told() -> None:
+def test_what_would_not_be_served_is_reported() -> None:
     code, text, said = render(MANIFESTS.replace("features: [adapters]", "features: []"))
     assert code == 1
     assert "would not be served: AdapterConfigInvalid" in said
@@ -356,5 +356,5 @@ def test_the_template_pipeline() -> None:
     assert {"AIMTemplateCache", "InferenceService"} <= {obj["kind"] for obj in made}
 
 
-def test_an_empty_world_leads_to_nothing() -> None:
+def test_no_manifests_lead_to_nothing() -> None:
     assert rehearse([], NOW) == ([], [], [])

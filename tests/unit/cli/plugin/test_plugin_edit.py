@@ -209,7 +209,7 @@ USAGE = {
     "an unknown option": ["status", "--nope"],
     "an unknown format": ["status", "-o", "xml"],
     "no file": ["check"],
-    "words that are no rank": ["rank", "chat", "sql", "many"],
+    "a word for a rank": ["rank", "chat", "sql", "many"],
     "two adapters for one source": ["add", "chat", "a", "b", "--source", "hf://a/b"],
     "a rank of no new adapter": ["add", "chat", "a", "--rank", "8"],
     "bases of no new adapter": ["add", "chat", "a", "--compatible-with", "a/b"],

@@ -61,7 +61,7 @@ def test_the_screen() -> None:
     assert squeezed(as_text(status.lines(spoilt().snapshot()))) == squeezed(SCREEN)
 
 
-def test_conditions_that_are_not_true_are_told() -> None:
+def test_conditions_that_are_not_true_are_shown() -> None:
     scene = Scene()
     scene.say("Adapters", "False", "AdapterConfigInvalid", "sql does not fit")
     assert "Adapters: AdapterConfigInvalid: sql does not fit" in as_text(status.lines(scene.snapshot()))
@@ -71,7 +71,7 @@ def test_a_deferred_ceiling_says_what_it_waits_for() -> None:
     scene = Scene(sql=None)
     scene.status["adapterMaxRank"] = 64
     text = as_text(status.lines(scene.snapshot()))
-    assert "rank 64 (status.adapterMaxRank); 32 is asked for, waits for sql" in text
+    assert "rank 64 (status.adapterMaxRank); requested: 32, waits for sql" in text
 
 
 def test_the_view_is_json_and_yaml() -> None:
@@ -142,14 +142,14 @@ def test_sizes(count: int | None, text: str) -> None:
 # -- watch and waits ------------------------------------------------------------------------------------------------
 
 
-def test_differences_are_told_once() -> None:
+def test_differences_are_shown_once() -> None:
     old, new = service(), service()
     new["status"]["status"] = "Degraded"
     new["status"]["adapters"] = [entry("sql", state="Failed", lastError="DiskFull: no")]
     assert differences(old, new) == [
         "team/chat Running → Degraded",
         "team/chat adapter sql Loaded → Failed: DiskFull: no",
-        "team/chat adapter med is gone",
+        "team/chat adapter med removed",
     ]
     assert differences(new, new) == []
 
@@ -276,7 +276,7 @@ RETRIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, tuple[bool, bool]
         False,
         (False, True),
     ),
-    "mended": ({"state": "Failed", "lastError": "DiskFull: x"}, {"attempts": 2}, False, (True, False)),
+    "fixed": ({"state": "Failed", "lastError": "DiskFull: x"}, {"attempts": 2}, False, (True, False)),
     "refused by a rule: no Job will change that": (
         {"state": "Failed", "lastError": "AdapterIncompatible: x"},
         {"state": "Failed", "lastError": "AdapterIncompatible: x"},
@@ -297,8 +297,8 @@ def test_waiting_for_another_try(
     assert (waited.done, waited.failed) == expected
 
 
-def test_the_same_words_are_said_once() -> None:
-    """An invalid adapter is told by two conditions; a ceiling that is asked for and in force is no news."""
+def test_the_same_words_are_shown_once() -> None:
+    """Two conditions report an invalid adapter; a requested ceiling that is in force is not shown again."""
     scene = Scene()
     for kind in ("ConfigValid", "Adapters"):
         scene.say(kind, "False", "AdapterConfigInvalid", "spec.adapters[0].name: its rank is too large")
@@ -306,5 +306,5 @@ def test_the_same_words_are_said_once() -> None:
     scene.spec["adapterRuntime"] = {"maxRank": 32}
     text = as_text(status.lines(scene.snapshot()))
     assert text.count("its rank is too large") == 1
-    assert "is asked for" not in text
+    assert "requested" not in text
     assert "next try" not in text

@@ -265,7 +265,12 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "ClaimUnbound",
     ),
     "no disk, asked for": (no_disk, "disk", "waiting", "ParentLacksAdapterDisk"),
-    "no disk, and nobody asks": (lambda scene: no_disk(scene, asked=False), "disk", "broken", "ParentLacksAdapterDisk"),
+    "no disk, and none requested": (
+        lambda scene: no_disk(scene, asked=False),
+        "disk",
+        "broken",
+        "ParentLacksAdapterDisk",
+    ),
     "a class without ReadWriteMany": (
         lambda scene: scene.base_says("AdapterDiskReady", "False", "ClaimProvisioningFailed", "RWX"),
         "disk",

@@ -1,6 +1,6 @@
-"""Each documented reason either stops an adapter, so that `why` finds link and fix, or it is said why it never does.
+"""Each documented reason either stops an adapter, so that `why` finds link and fix, or has a text why it never does.
 
-The documentation's index (docs/errors.md) is made of `api.reasons`; a reason that nobody has a case for fails here.
+The documentation's index (docs/errors.md) is made of `api.reasons`; a reason without a case fails here.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def of(surface: Surface) -> list[Reason]:
 
 
 def never_stop() -> dict[str, str]:
-    """Reasons that keep nobody's adapter from being served, each with why."""
+    """Reasons that never prevent an adapter from being served, each with why."""
     rules = all_rules()
     found = dict.fromkeys(_HOLDS.split(), "says that all is well")
     found |= {name: "a Job that ended well" for name, one in EXPLANATIONS.items() if one.group == "success"}
@@ -224,7 +224,7 @@ def _unaccounted() -> Iterator[str]:
 
 def test_each_reason_has_a_case_or_never_stops_an_adapter() -> None:
     assert not list(_unaccounted()), (
-        "give it a case in test_plugin_why.CASES, or say in never_stop() why it stops nobody"
+        "give it a case in test_plugin_why.CASES, or explain in never_stop() why it stops no adapter"
     )
 
 

@@ -83,7 +83,7 @@ async def test_exit_codes(box: Box, mode: str) -> None:
 
 
 @every_mode
-async def test_unknown_program_is_told(box: Box, mode: str) -> None:
+async def test_unknown_program_is_reported(box: Box, mode: str) -> None:
     with pytest.raises(StartError, match=r'exec: "nope": executable file not found in \$PATH') as caught:
         await box.run(mode, "nope")
     assert caught.value.stage == "exec"
@@ -182,7 +182,7 @@ async def test_sigterm_reaches_the_process_and_kill_its_children(box: Box, mode:
 
 
 @every_mode
-async def test_processes_die_with_whoever_started_them(box: Box, mode: str) -> None:
+async def test_processes_die_with_their_parent(box: Box, mode: str) -> None:
     program = f"""
 import asyncio, sys
 from pathlib import Path

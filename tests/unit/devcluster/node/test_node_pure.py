@@ -89,7 +89,7 @@ def test_image_without_command_needs_one() -> None:
         command_line(replace(IMAGE, entrypoint=(), cmd=()), {}, {})
 
 
-def test_names_that_are_no_variables_are_left_out_of_env_from() -> None:
+def test_invalid_names_of_variables_are_left_out_of_env_from() -> None:
     secret = {"kind": "Secret", "data": {"GOOD": "eA==", "9bad": "eA==", "tls.crt": "eA=="}}
     container = {"envFrom": [{"secretRef": {"name": "s"}}]}
     env = container_env(pod(), container, IMAGE, FACTS, lambda *_: secret)
@@ -214,7 +214,9 @@ def test_addresses_are_unique_remembered_and_not_reused_soon() -> None:
     assert first not in taken
     assert len(set(taken)) == 10
     assert addresses.take("10.0.0.1") != "10.0.0.1"
-    for _ in range(32 - 10 - 1 - 12):  # the first ten are for people, the last is no host's, twelve are taken
+    for _ in range(
+        32 - 10 - 1 - 12
+    ):  # the first ten are for people, the last is the broadcast address, twelve are taken
         addresses.take()
     with pytest.raises(RuntimeError, match="no pod address is left"):
         addresses.take()
@@ -259,7 +261,7 @@ PHASES = {
     "failed for good": (seen(over(0), over(1), policy="Never"), "Failed"),
     "one still runs": (seen(over(1), running(), policy="Never"), "Running"),
     "init failed for good": (seen(over(1, is_init=True), WAITING, policy="Never"), "Failed"),
-    "init goes on": (seen(running(is_init=True), WAITING, policy="Never"), "Pending"),
+    "init continues": (seen(running(is_init=True), WAITING, policy="Never"), "Pending"),
     "deleted, ended well": (seen(over(0), stopping=True), "Succeeded"),
     "deleted, killed": (seen(over(137), stopping=True), "Failed"),
     "deleted before it started": (seen(WAITING, stopping=True), "Failed"),
@@ -290,7 +292,7 @@ def test_readiness_gate_holds_ready_back() -> None:
     assert conditions(opened)["Ready"] == "True"
 
 
-def test_second_pass_over_the_same_world_changes_nothing() -> None:
+def test_second_pass_over_the_same_objects_changes_nothing() -> None:
     first = build_status(seen(running()), {})
     assert build_status(seen(running(), now="t2"), first) == first
 
@@ -473,7 +475,7 @@ def test_tail_keeps_whole_lines(tmp_path_factory: pytest.TempPathFactory, lines:
     assert file.read_bytes()[tail_start(file, count) :] == wanted
 
 
-def test_what_lies_below_a_volume_is_shown_again_on_top_of_it(tmp_path: Path) -> None:
+def test_what_is_below_a_volume_is_shown_again_on_top_of_it(tmp_path: Path) -> None:
     """A checkout below /tmp stays readable in a pod that mounts a volume at /tmp."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()

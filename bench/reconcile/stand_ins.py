@@ -1,4 +1,4 @@
-"""What stands around the reconciler in a bench: manifests, and somebody who binds claims and ends Jobs."""
+"""What surrounds the reconciler in a bench: manifests, and a stand-in that binds claims and ends Jobs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _object(kind: Kind, place: str, name: str, spec: dict[str, Any]) -> dict[str
 
 
 async def fan(work: Iterable[Callable[[], Awaitable[object]]], in_flight: int = IN_FLIGHT) -> None:
-    """Do all of it, so many at a time."""
+    """Do all of it, this many at a time."""
     waiting = iter(work)
 
     async def worker() -> None:
@@ -177,7 +177,7 @@ async def create_artifacts(client: Client, place: str, count: int) -> None:
 class Outside:
     """Binds claims and lets Jobs end well, as provisioner and kubelet would. Counts what it ended.
 
-    `listeners` are told of each change of a Job or pod: (kind, type of the event, object).
+    `listeners` get each change of a Job or pod: (kind, type of the event, object).
     """
 
     client: Client

@@ -31,7 +31,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         assert "Traceback" not in out.getvalue()
 
 
-def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     out = io.StringIO()
     assert front.bring_up(tmp_path, {}, fresh=True, bare=True, out=out) == 1
@@ -87,7 +87,7 @@ def test_a_cache_that_cannot_be_written_and_a_user_without_a_home(
     assert binaries.cache_dir().is_absolute()
 
 
-def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_room(tmp_path)
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 1, 1, 1, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
@@ -131,7 +131,7 @@ def test_a_step_that_fails_says_expected_and_seen(
     """Here kubectl fails in every way: the cluster is stopped all the same."""
     assert demo.main(["--dir", str(tmp_path / "demo")]) == 1
     said = capsys.readouterr().out
-    assert "FAILED\n  expected: kubectl to succeed\n  seen: " in said
+    assert "FAILED\n  expected: kubectl succeeds\n  seen: " in said
     assert quiet_cluster == ["up", "down"]
 
 
@@ -166,7 +166,7 @@ def test_an_interrupted_demo_stops_what_it_started(
     assert quiet_cluster == ["up", "down"]
 
 
-def test_a_second_demo_does_not_throw_the_first_ones_world_away(
+def test_a_second_demo_does_not_delete_the_cluster_of_the_first(
     quiet_cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with demo._alone(tmp_path / "demo"):
@@ -175,8 +175,8 @@ def test_a_second_demo_does_not_throw_the_first_ones_world_away(
     assert quiet_cluster == []
 
 
-def test_a_failed_wait_tells_what_there_is_even_when_nothing_answers(tmp_path: Path) -> None:
-    told = demo.Demo({"kubectl": "/bin/false", "kubeconfig": "none"})._story(None)
+def test_a_failed_wait_shows_the_state_even_when_nothing_answers(tmp_path: Path) -> None:
+    told = demo.Demo({"kubectl": "/bin/false", "kubeconfig": "none"})._state(None)
     assert "does not answer" in told
 
 
@@ -188,7 +188,7 @@ def test_what_is_applied_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "      - name: support-de\n        kind: AIMArtifact\n" in said
 
 
-def test_a_proxy_in_the_environment_does_not_stand_before_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_in_the_environment_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     class Models(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -231,5 +231,5 @@ def test_no_module_needs_a_home_or_a_locale() -> None:
     ],
 )
 def test_a_notice_is_one_line(output: bytes, words: str) -> None:
-    """What the node cannot do on this machine is told on one line, with the reason alone."""
+    """What the node cannot do on this machine is one line, with the reason alone."""
     assert last_words(output) == words
