@@ -43,7 +43,9 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{name_of(page)}: {target}"
 
 
-FOLDERS = "api|app|bench|certs|chart|config|console|devcluster|disk|docs|examples|reconcile|rules|tests|webhooks"
+FOLDERS = (
+    "api|app|bench|certs|chart|cli|config|console|devcluster|disk|docs|examples|kube|reconcile|rules|tests|tools|webhooks"
+)
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=name_of)
