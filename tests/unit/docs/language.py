@@ -63,7 +63,11 @@ SKIPPED = {
     "tests/unit/docs/language.py": "names the words",
     "tests/unit/docs/test_language.py": "names the words",
 }
-ALLOWED: tuple[tuple[str, str, str], ...] = ()  # (file, words with the word to avoid in them, reason)
+ALLOWED: tuple[tuple[str, str, str], ...] = (
+    ("docs/decisions/README.md", "are told by arg", "the title of an older decision"),
+    ("docs/decisions/README.md", "Memory lies on huge pages", "the title of an older decision"),
+    ("mkdocs.yml", "0011-jobs-are-told-by-arguments.md", "the name of an older decision's file"),
+)  # (file, words with the word to avoid in them, reason)
 OLD_DECISIONS = range(1, 17)  # pages of decisions are marked when they age, not edited
 
 
