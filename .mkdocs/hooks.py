@@ -1,7 +1,7 @@
-"""Hooks of the documentation site: pages that live outside of docs/, links out of docs/, and nothing from elsewhere.
+"""Hooks of the documentation site: pages outside of docs/, links out of docs/, and a check for remote resources.
 
-In the repository a page links to what lies beside `docs/` by its path, so that the link works there. On the site such a
-target becomes a page (the few of `PAGES`), a file below `files/`, or plain text (a folder).
+In the repository, a page links to a file outside of `docs/` by its path, so that the link works there. On the site, the
+target of such a link becomes a page (those in `PAGES`), a file below `files/`, or plain text (a folder).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FENCE = re.compile(r"(^\s*```.*?^\s*```\s*$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that live outside of docs/."""
+    """Add the pages outside of docs/."""
     for source, place in PAGES.items():
         if place != "index.md" and (ROOT / source).exists():
             files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
@@ -39,7 +39,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn links that leave docs/ into links that work on the site; code stays as it is."""
+    """Rewrite links out of docs/ so that they work on the site; code blocks do not change."""
     place = page.file.src_uri
     outside = {target: source for source, target in PAGES.items()}
     origin = outside[place] if place in outside and place != "index.md" else f"docs/{place}"
@@ -59,7 +59,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _target(wanted: str, config: Any, files: Files) -> str | None:
-    """Return where a path of the repository is on the site, None for a folder."""
+    """Return the place on the site of a path in the repository, None for a folder."""
     if wanted in PAGES:
         return PAGES[wanted]
     if wanted.startswith("docs/"):
@@ -67,7 +67,7 @@ def _target(wanted: str, config: Any, files: Files) -> str | None:
     if (ROOT / wanted).is_dir():
         return None
     if not (ROOT / wanted).is_file():
-        return wanted  # mkdocs says that it is not there
+        return wanted  # mkdocs reports the missing file
     target = f"files/{wanted}"
     if target not in files.src_uris:
         files.append(File.generated(config, target, abs_src_path=str(ROOT / wanted)))
@@ -75,9 +75,9 @@ def _target(wanted: str, config: Any, files: Files) -> str | None:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Refuse a page that would load anything from elsewhere."""
+    """Refuse a page that loads anything from another host."""
     if found := _FROM_ELSEWHERE.search(output):
         raise PluginError(
-            f"{page.file.src_uri}: the page loads from elsewhere: {output[found.start() : found.end() + 60]}"
+            f"{page.file.src_uri}: the page loads from another host: {output[found.start() : found.end() + 60]}"
         )
     return output

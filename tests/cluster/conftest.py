@@ -1,4 +1,4 @@
-"""One cluster for all tests of a session, and what a test does with it: the real kubectl, and waiting for a fact."""
+"""One cluster for all tests of a session, and helpers: the real kubectl, and waiting for a fact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cluster.reads import Reads
 
 T = TypeVar("T")
 
-# periods of seconds where the product's defaults are minutes, so that no test waits for a default;
+# periods of seconds instead of minutes, so that no test waits for a default;
 # $AIM_DEV_SET ("name=value name=value") changes or adds some
 SETTINGS = {
     "refresh_interval": "5s",
@@ -43,7 +43,7 @@ SETTINGS = {
 
 @dataclass
 class Cluster:
-    """A running cluster: its facts (as `dev info --json` prints them) and the real kubectl against it."""
+    """A running cluster: its facts (from `dev info --json`) and the real kubectl."""
 
     folder: Path
     info: dict[str, Any]
@@ -61,7 +61,7 @@ class Cluster:
     def run(
         self, *argv: str | Path, stdin: str | None = None, check: bool = True, timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program with KUBECONFIG set; with `check` a failure fails the test and shows what the program said."""
+        """Run a program with KUBECONFIG set; with `check`, a failure fails the test and shows the output."""
         done = subprocess.run(
             [str(word) for word in argv],
             input=stdin,
@@ -87,7 +87,7 @@ class Cluster:
         return self.run(self.info["kubectl"], *args, stdin=input, check=check, timeout=timeout)
 
     def apply(self, *objects: dict[str, Any], check: bool = True, args: tuple[str, ...] = ()) -> str:
-        """`kubectl apply -f -` of these objects; return all that kubectl said."""
+        """`kubectl apply -f -` of these objects; return the output of kubectl."""
         done = self.kubectl("apply", "-f", "-", *args, input=list(objects), check=check)
         return done.stdout + done.stderr
 
@@ -110,7 +110,7 @@ class Cluster:
     def wait(self, probe: Callable[[], T | None], timeout: float = 60, what: str = "", period: float = 0.25) -> T:
         """Call `probe` until it returns something true, and return that; fail the test after `timeout` seconds.
 
-        An assertion that fails inside the probe counts as "not yet", and is shown when the time is over.
+        A failed assertion inside the probe counts as "not yet", and is shown after the timeout.
         """
         deadline = time.monotonic() + timeout
         said = ""
@@ -129,7 +129,7 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The session's cluster: the one in $AIM_DEV_DIR (left running), else one of our own."""
+    """The session's cluster: the one in $AIM_DEV_DIR (left running), else a new one."""
     if running := os.environ.get("AIM_DEV_DIR"):
         folder = Path(running).resolve()
         yield Cluster(folder, gather(folder))

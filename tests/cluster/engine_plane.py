@@ -1,8 +1,8 @@
-"""A control plane of its own for tests that break it, a cutting proxy in front, and a small writer process.
+"""A separate control plane for tests that break it, a proxy that cuts connections, and a small writer process.
 
 Run as a program (`python -m tests.cluster.engine_plane KUBECONFIG NAMESPACE IDENTITY SECONDS`) it is one candidate for
-a lease of so many seconds that, while it leads, writes one ConfigMap again and again. It writes as controllers do:
-by the shell, over an informer.
+a lease of SECONDS. While it leads, it writes one ConfigMap again and again, as controllers do: by the shell, over an
+informer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kube.lease import Lease
 from reconcile.decision import Decision
 from reconcile.shell import Shell
 
-LEASE_DURATION = timedelta(seconds=1)  # the shortest that a Lease object can tell
+LEASE_DURATION = timedelta(seconds=1)  # the shortest duration that a Lease object can have
 LEASE_RENEW = timedelta(milliseconds=200)
 LEASE_MARGIN = timedelta(milliseconds=250)
 BETWEEN_WRITES = 0.004  # seconds: several pairs of candidates share the machine
@@ -44,7 +44,7 @@ WRITTEN = "written"  # the ConfigMap that candidates write
 
 @dataclass
 class Plane:
-    """A running control plane: its folder as the development cluster lays it out."""
+    """A running control plane, with the folder layout of the development cluster."""
 
     folder: Path
 
@@ -54,7 +54,7 @@ class Plane:
 
     @property
     def audit_log(self) -> Path:
-        """What was asked of the API server, a line each; there is one only with the setting `audit`."""
+        """Return the path of the audit log, one line per request; it exists only with the setting `audit`."""
         return self.folder / "logs" / "audit.log"
 
     @property
@@ -67,7 +67,7 @@ class Plane:
         return int(_find(found, name))
 
     def kill(self, name: str) -> None:
-        """End a part at once; the plane starts it again."""
+        """Kill a part; the plane starts it again."""
         os.kill(self.pid(name), signal.SIGKILL)
 
     def wait_ready(self, seconds: float = 60) -> None:
@@ -87,7 +87,7 @@ class Plane:
                 return
 
     def compact(self) -> None:
-        """Make etcd forget all history, over its JSON gateway."""
+        """Compact the whole history of etcd, over its JSON gateway."""
         pki = self.folder / "pki"
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         context.load_cert_chain(str(pki / "etcd-client.crt"), str(pki / "etcd-client.key"))
@@ -104,7 +104,7 @@ class Plane:
 
 @contextlib.contextmanager
 def started_plane(folder: Path, **settings: str) -> Iterator[Plane]:
-    """Run a bare control plane around a block."""
+    """Run a bare control plane during a block."""
     said = io.StringIO()
     try:
         if bring_up(folder, settings, fresh=False, bare=True, out=said) != 0:
@@ -116,7 +116,7 @@ def started_plane(folder: Path, **settings: str) -> Iterator[Plane]:
 
 
 def _find(state: Any, name: str) -> Any:
-    """Find `name: pid` wherever the state file has it."""
+    """Find `name: pid` anywhere in the state file."""
     if isinstance(state, dict):
         if isinstance(state.get(name), int):
             return state[name]
@@ -150,7 +150,7 @@ class Proxy:
             await asyncio.wait(self._handlers, timeout=0.1)
 
     def cut(self) -> None:
-        """Reset every connection, in the middle of whatever it carries."""
+        """Reset every connection, also in the middle of a message."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -218,7 +218,7 @@ async def candidate(kubeconfig: str, namespace: str, identity: str, seconds: str
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait((stopped, writing), return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
-            writing.result()  # it never ends well: shown on standard error
+            writing.result()  # it never returns normally: show the error on standard error
         writing.cancel()
         watching.cancel()
         await asyncio.gather(writing, watching, return_exceptions=True)
@@ -245,7 +245,7 @@ async def _write_while_leading(lease: Lease, shell: Shell, namespace: str, ident
 
 
 def _term(lease: Lease) -> int:
-    """How often the lease has changed hands, as its holder wrote it."""
+    """Return the number of lease transitions."""
     assert lease._seen is not None
     return int(lease._seen.obj["spec"]["leaseTransitions"])
 

@@ -1,6 +1,6 @@
-"""Stands between our processes and the API server, and answers in its place, or late, or cuts what is open.
+"""A proxy in front of the API server that answers instead of it, delays answers, or cuts connections.
 
-It speaks plain HTTP on loopback and passes requests on as the administrator.
+It speaks plain HTTP on loopback and forwards requests as the administrator.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _KUBECONFIG = {
 
 @dataclass
 class Faults:
-    """What happens to requests now. `matching`: only those whose path it is found in."""
+    """What happens to requests now. `matching`: only requests whose path contains it."""
 
-    statuses: tuple[int, ...] = ()  # one of them is the answer; none: requests are passed on
-    delay: tuple[float, float] = (0.0, 0.0)  # seconds, from and to, before a request and each piece of a watch
+    statuses: tuple[int, ...] = ()  # one of them is the answer; empty: requests are forwarded
+    delay: tuple[float, float] = (0.0, 0.0)  # seconds, minimum and maximum, before a request and each piece of a watch
     matching: str = ""
 
 
 @dataclass
 class FaultyApi:
-    """Runs in its `async with` block."""
+    """A proxy that runs during its `async with` block."""
 
     plane: Plane
     faults: Faults = field(default_factory=Faults)
-    spoilt: int = 0  # answered in the API server's place
+    spoilt: int = 0  # answered instead of the API server
     delayed: int = 0
     _open: set[web.StreamResponse] = field(default_factory=set)
     _random: random.Random = field(default_factory=lambda: random.Random(7))
@@ -71,14 +71,14 @@ class FaultyApi:
         await self._session.close()
 
     def kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig whose server this is."""
+        """Write a kubeconfig with this server."""
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
         path = folder / "kubeconfig-faulty"
         path.write_text(json.dumps({**_KUBECONFIG, "clusters": [cluster]}))
         return path
 
     def cut(self) -> None:
-        """Reset whatever is being answered now, watches above all."""
+        """Reset all open answers, mainly watches."""
         for response in list(self._open):
             with contextlib.suppress(AttributeError):
                 response._req.transport.abort()  # type: ignore[union-attr] # no public way to a reset
@@ -101,7 +101,7 @@ class FaultyApi:
         return await self._pass_on(request)
 
     def _spoilt(self, status: int) -> web.Response:
-        """Return an answer as API servers and what stands before them give it: a Status object, or a page."""
+        """Return an error as API servers and proxies before them send it: a Status object, or a page."""
         if self._random.random() < 0.3:
             return web.Response(status=status, text=f"<html><h1>{status}</h1></html>", content_type="text/html")
         told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "made by a test", "code": status}

@@ -1,6 +1,6 @@
-"""Reading objects as kubectl names and shows them, without a process for each look: tests look many times a second.
+"""Reads objects by kubectl's names, without a process per read: tests read many times a second.
 
-What users do (apply, annotate, delete, wait) is done with the real kubectl; this only looks.
+Tests use the real kubectl for user actions (apply, annotate, delete, wait).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_FOUND, _OK = 404, 200
 
 
 class Reads:
-    """Reads objects of one cluster by any name that kubectl knows their kind by; threads may share it.
+    """Reads objects of one cluster by any name of their kind that kubectl accepts; thread-safe.
 
     Connections are kept: a handshake costs client and server more than all else of a look.
     """
@@ -36,7 +36,7 @@ class Reads:
         self._kinds: dict[str, tuple[str, str, bool]] = {}  # word → path of the version, plural, namespaced
 
     def knows(self, word: str) -> bool:
-        """Whether the word names a kind; the cluster is asked again before the answer is no."""
+        """Whether the word names a kind; a negative answer is based on a new discovery."""
         if word not in self._kinds:
             self._discover()
         return word in self._kinds
@@ -60,7 +60,7 @@ class Reads:
     def _discover(self) -> None:
         groups = (self._fetch("/apis") or {})["groups"]
         roots = ["/api/v1"]
-        for group in groups:  # the preferred version first: the first that has a kind is the one that is shown
+        for group in groups:  # the preferred version first: the first one with the kind is used
             versions = [group["preferredVersion"], *group["versions"]]
             roots += dict.fromkeys(f"/apis/{version['groupVersion']}" for version in versions)
         for root in roots:

@@ -1,4 +1,4 @@
-"""Replicas of the product's server that are killed, and the account of what they wrote by audit log and watches."""
+"""Replicas of the server that are killed, and a record of their writes from audit log and watches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Replica:
-    """One process of `aim-adapters serve` under a name of its own; killed and started again."""
+    """One process of `aim-adapters serve` with its own name; killed and started again."""
 
     name: str
     kubeconfig: Path
@@ -56,7 +56,7 @@ class Replica:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
 
     def kill(self) -> None:
-        """End it without a word, wherever it is."""
+        """Kill it at any point."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -73,7 +73,7 @@ class Replica:
 
 
 async def leader(client: Client) -> str:
-    """Identity of the present leader, "" for none."""
+    """Return the identity of the current leader, "" for none."""
     lease = await client.find(LEASE, "default", LEASE_NAME)
     return view.text(lease, "spec", "holderIdentity") or ""
 
@@ -85,10 +85,10 @@ class Account:
     client: Client
     namespace: str
     versions: dict[Kind, list[Json]] = field(default_factory=dict)
-    made: list[Json] = field(default_factory=list)  # Jobs as they were created
+    made: list[Json] = field(default_factory=list)  # Jobs in their created form
 
     async def follow(self, kind: Kind) -> None:
-        """Note every change, from now on until cancelled."""
+        """Record every change until cancelled."""
         seen = self.versions.setdefault(kind, [])
         _, version = await self.client.list_all(kind, self.namespace)
         while True:
@@ -103,13 +103,13 @@ class Account:
                 await asyncio.sleep(0.1)
 
     def progress(self) -> int:
-        """How much was written that only a leader writes."""
+        """Return the number of writes that only a leader makes."""
         return len(self.made) + len(self.versions.get(INFERENCE_SERVICE, ()))
 
     def jobs_made_twice(self) -> Iterator[str]:
-        """Tell of Jobs that were created again although nobody asked for their work again.
+        """Return Jobs that were created again without a new request for their work.
 
-        Asked again means: between the two, a stored spec of the service did not declare the adapter of a staging, or
+        A new request means: between the two, a stored spec of the service did not declare the adapter of a staging, or
         declared another set than that of a sync.
         """
         last: dict[str, Json] = {}
@@ -135,7 +135,7 @@ class Account:
         return False
 
     def same_content_twice(self) -> Iterator[str]:
-        """Tell of versions of an InferenceService that say what the one before said."""
+        """Return versions of an InferenceService that are equal to the version before."""
         last: dict[str, Any] = {}
         for isvc in self.versions[INFERENCE_SERVICE]:
             metadata = isvc["metadata"]
@@ -149,18 +149,18 @@ class Account:
 
 
 def _arguments(job: Json, name: str) -> list[str]:
-    """Values of an option in a Job's command."""
+    """Return the values of an option in a Job's command."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
     return [word.partition("=")[2] for word in container["args"] if word.startswith(f"--{name}=")]
 
 
 def version_of(obj: Json) -> int:
-    """The version as a number: on a real API server with etcd all objects share one counter."""
+    """Return the version as a number: with etcd, all objects share one counter."""
     return int(obj["metadata"]["resourceVersion"])
 
 
 def audited(log: Path, namespace: str, user: str | None = None) -> Counter[tuple[str, str, int]]:
-    """Count (verb, resource, code) of what was written in a namespace, by everybody or by one user."""
+    """Count writes in a namespace by (verb, resource, code), of all users or of one."""
     counted: Counter[tuple[str, str, int]] = Counter()
     for line in log.read_text().splitlines():
         event = json.loads(line)

@@ -1,4 +1,4 @@
-"""Replicas of the product as processes of their own, without pods, and the webhook configurations that call them."""
+"""Replicas of the server as separate processes without pods, and the webhook configurations that call them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Replica:
         return 0.0
 
     def lines(self) -> list[JsonObject]:
-        """Return what it has logged."""
+        """Return its log."""
         text = self.log.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in text if line.startswith("{") and line.endswith("}")]
 
     async def started(self, seconds: float = 60) -> None:
-        """Wait until it serves, and learn its ports."""
+        """Wait until it serves, and read its ports."""
         async with asyncio.timeout(seconds):
             while True:
                 assert self.process.poll() is None, self.log.read_text()
@@ -81,7 +81,7 @@ class Replica:
 async def replicas(
     kubeconfig: Path, folder: Path, count: int = 2, *, namespace: str = "default", **settings: str
 ) -> AsyncIterator[list[Replica]]:
-    """Run replicas around a block; they are ended in good order, and must end well unless they have ended before."""
+    """Run replicas around a block; they are stopped gracefully, and must exit with 0 unless they ended before."""
     given = {
         "kubeconfig": str(kubeconfig),
         "namespace": namespace,
@@ -132,7 +132,7 @@ def start(log: Path, flags: list[str]) -> Replica:
 
 
 def webhook_configuration(name: str, url: str, rule: JsonObject) -> JsonObject:
-    """A configuration (`validating` or `mutating`) with one webhook; its CA bundle is left to us."""
+    """A configuration (`validating` or `mutating`) with one webhook; aim-adapters writes its CA bundle."""
     kind, _ = CONFIGURATIONS[name]
     hook = {
         "name": f"{name}.aim-adapters.test",
@@ -148,7 +148,7 @@ def webhook_configuration(name: str, url: str, rule: JsonObject) -> JsonObject:
 
 
 async def install_webhooks(client: Client, validating: Replica, mutating: Replica) -> None:
-    """Let the API server call both replicas for each review; waits until it gets its answers."""
+    """Let the API server call both replicas for each review; wait until it receives answers."""
     rule = {
         "apiGroups": [AIM_ARTIFACT.group],
         "apiVersions": ["v1alpha1", "v1alpha2"],
@@ -162,7 +162,7 @@ async def install_webhooks(client: Client, validating: Replica, mutating: Replic
 
 
 async def judged(client: Client, seconds: float = 60) -> None:
-    """Wait until the API server refuses a wrong object with our words."""
+    """Wait until the API server refuses an invalid object with a message of aim-adapters."""
     spec = {"type": "adapter", "modelId": "acme/tone", "sourceUri": "hf://acme/tone"}
     wrong = {"apiVersion": AIM_ARTIFACT.api_version, "kind": AIM_ARTIFACT.kind, "spec": spec}
     wrong["metadata"] = {"name": "wrong", "namespace": "default"}
@@ -180,7 +180,7 @@ async def judged(client: Client, seconds: float = 60) -> None:
 
 
 async def remove_webhooks(client: Client) -> None:
-    """Take the configurations away."""
+    """Delete the configurations."""
     for name, (kind, _) in CONFIGURATIONS.items():
         with contextlib.suppress(ApiError):
             await client.delete(kind, None, name)

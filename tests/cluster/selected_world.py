@@ -1,4 +1,4 @@
-"""A service of each pipeline and who may write what of it: the world of processes with selected controllers."""
+"""A service of each pipeline, for processes with selected controllers, and the rights of each process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORTING = (AIM_ARTIFACT, AIM_PROFILE_CACHE, AIM_TEMPLATE_CACHE, AIM_PROFILE, A
 
 
 def as_user(plane: Plane, folder: Path, user: str) -> Path:
-    """Write the kubeconfig of a user who may do everything, and whom the audit log tells from others."""
+    """Write the kubeconfig of a user with all rights and a separate name in the audit log."""
     authority = Authority.ensure(plane.folder / "pki")
     pair = authority.issue(user, user, groups=("system:masters",), now=datetime.now(UTC))
     path = folder / f"kubeconfig-{user}"
@@ -52,7 +52,7 @@ def as_user(plane: Plane, folder: Path, user: str) -> Path:
 
 
 def model_and_template(place: str) -> list[tuple[Kind, dict[str, Any]]]:
-    """Return what the template pipeline needs beside a service, with the source of the profile pipeline's base."""
+    """Return the other objects of the template pipeline, with the source of the profile pipeline's base."""
     sources = [{"modelId": "acme/llama", "sourceUri": SOURCE, "size": "10Gi"}]
     model = {"image": "registry.example/aim/llama:0.13.1", "modelSources": sources}
     template = {"modelName": MODEL, "hardware": {"gpu": {"model": "MI300X", "count": 1}}}
@@ -84,7 +84,7 @@ def _object(kind: Kind, place: str, name: str, spec: Json) -> dict[str, Any]:
 
 
 async def waiting(client: Client, place: str) -> list[Json]:
-    """Return the services that wait for what a cache has not."""
+    """Return the services that wait for their cache."""
     services, _ = await client.list_all(AIM_SERVICE, place)
     return [one for one in services if view.condition(one, "CacheReady").get("reason") == "CachesNotReady"]
 

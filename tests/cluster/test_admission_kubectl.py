@@ -1,4 +1,4 @@
-"""What people see: whole outputs of the real kubectl, compared with files (GOLDEN=1 writes them anew)."""
+"""Whole outputs of the real kubectl, compared with files (GOLDEN=1 rewrites them)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def adapter(name: str, **spec: Any) -> JsonObject:
 
 
 def service(name: str, **spec: Any) -> JsonObject:
-    """A service that the reconciler leaves alone."""
+    """A service that the reconciler does not change."""
     paused = {f"{GROUP}/reconciliation-paused": "true"}
     return obj("AIMService", "v1alpha2", name, {"profile": {"name": "words"}, **spec}, annotations=paused)
 
@@ -69,7 +69,7 @@ WORLD = [
     profile("words-plain", []),
     profile("words-scale", ["adapters-scale-only"]),
     profile("words-two", ["adapters"], sources=2),
-    # its downloads are never meant to work: only that it exists counts here
+    # its downloads fail on purpose: only its existence matters here
     obj(
         "AIMArtifact",
         "v1alpha1",
@@ -92,7 +92,7 @@ WORLD = [
 def world(cluster: Cluster) -> Iterator[None]:
     cluster.kubectl("create", "namespace", SPACE, check=False)
     cluster.kubectl("apply", "-f", "-", input=WORLD)
-    # as after a restore: the path was frozen under another name
+    # as after a restore: the recorded path has another name
     frozen = json.dumps({"status": {"adapterPath": "medical"}})
     cluster.kubectl("patch", "aimart", "restored", "-n", SPACE, "--subresource=status", "--type=merge", "-p", frozen)
     cluster.wait(
@@ -173,15 +173,15 @@ WARNED: dict[str, JsonObject] = {
 
 @pytest.mark.parametrize("case", WARNED)
 def test_golden_warnings(cluster: Cluster, case: str) -> None:
-    """Server dry runs, so that no case changes the world of another."""
+    """Server dry runs, so that no case affects another."""
     done = cluster.kubectl("apply", "-f", "-", "--dry-run=server", input=WARNED[case])
     compare(f"warned-{case}", done.stderr + done.stdout, "client-side")
 
 
 def compare(name: str, said: str, way: str) -> None:
-    """Compare with the golden file; server-side apply has one of its own where it means something else.
+    """Compare with the golden file; server-side apply has a separate file where its result differs.
 
-    (What another owner put into a list stays there under server-side apply.)
+    (Server-side apply keeps list entries of another field manager.)
     """
     path, differing = GOLDEN / f"{name}.txt", GOLDEN / f"{name}.{way}.txt"
     if os.environ.get("GOLDEN"):
@@ -190,10 +190,10 @@ def compare(name: str, said: str, way: str) -> None:
         elif said != path.read_text():
             differing.write_text(said)
     wanted = differing if differing.exists() else path
-    assert said == wanted.read_text(), f"GOLDEN=1 writes {wanted.name} anew"
+    assert said == wanted.read_text(), f"GOLDEN=1 rewrites {wanted.name}"
 
 
-# -- behaves as a built-in kind -------------------------------------------------------------------------------------
+# -- behaves like a built-in kind -----------------------------------------------------------------------------------
 
 
 def test_dry_runs_and_diffs_leave_no_trace(cluster: Cluster) -> None:
@@ -230,7 +230,7 @@ def test_ten_applies_of_each_kind_change_nothing(cluster: Cluster) -> None:
 
 
 def _versions(cluster: Cluster) -> list[tuple[int, str]]:
-    """Generation and resource version, once the reconciler has said what it has to say about the objects."""
+    """Return generation and resource version after the reconciler wrote the status of the objects."""
 
     def read() -> list[tuple[int, str]]:
         found = [cluster.get(kind, "drift", SPACE) for kind in ("aimart", "aimsvc")]
@@ -269,8 +269,8 @@ def test_labels_annotations_scale_edit_and_patches(cluster: Cluster) -> None:
     assert (stored["spec"]["replicas"], stored["metadata"]["labels"]["team"]) == (2, "words")
 
 
-def test_kubectl_edit_shows_what_is_wrong_and_saves_what_is_right(cluster: Cluster, tmp_path: Path) -> None:
-    """What is refused is opened again with the reason above it; there the editor changes nothing more."""
+def test_kubectl_edit_shows_errors_and_saves_a_valid_object(cluster: Cluster, tmp_path: Path) -> None:
+    """kubectl reopens a refused object with the reason at the top; the editor then changes nothing."""
     cluster.apply(service("edited", adapters=refs("medical"), replicas=2))
     shown = tmp_path / "shown"
 
@@ -292,7 +292,7 @@ def test_kubectl_edit_shows_what_is_wrong_and_saves_what_is_right(cluster: Clust
     assert "minReplicas" not in stored["spec"]
 
 
-def test_rights_are_told_as_for_a_built_in_kind(cluster: Cluster) -> None:
+def test_missing_rights_are_reported_as_for_a_built_in_kind(cluster: Cluster) -> None:
     for args, wanted in (
         (("create", "aimsvc"), "yes"),
         (("patch", "aimsvc/fixed", "--subresource=scale"), "yes"),
@@ -314,7 +314,7 @@ def test_another_field_owner_conflicts_and_can_take_over(cluster: Cluster) -> No
     assert "serverside-applied" in cluster.kubectl(*args, "--force-conflicts", input=theirs).stdout
 
 
-def test_generated_names_are_judged(cluster: Cluster) -> None:
+def test_generated_names_are_checked(cluster: Cluster) -> None:
     plain = service("x", adapters=refs("medical"))
     plain["metadata"].pop("name")
     plain["metadata"]["generateName"] = "made-"
@@ -330,8 +330,8 @@ def test_a_hundred_objects_in_one_apply(cluster: Cluster) -> None:
     assert said.count("created (server dry run)") == 100
 
 
-def test_a_request_through_the_other_version_is_judged_by_what_the_user_wrote(cluster: Cluster) -> None:
-    """matchPolicy Equivalent converts the object, the rule about versions looks at what was written."""
+def test_a_request_through_the_other_version_is_judged_by_its_own_version(cluster: Cluster) -> None:
+    """matchPolicy Equivalent converts the object; the rule about versions reads the requested version."""
     old = {
         **service("legacy"),
         "apiVersion": f"{GROUP}/v1alpha1",
@@ -348,7 +348,7 @@ def test_a_request_through_the_other_version_is_judged_by_what_the_user_wrote(cl
     assert len(stored["spec"]["adapters"]) == 2
 
 
-def test_a_terminating_object_lets_go_of_its_finalizer_and_nothing_else(cluster: Cluster) -> None:
+def test_a_terminating_object_can_lose_its_finalizer_and_nothing_else(cluster: Cluster) -> None:
     """Prevents: removing a finalizer is refused, or all edits of a terminating object are allowed."""
     held = service("held", adapters=refs("medical"))
     held["metadata"]["finalizers"] = ["example.com/held"]
@@ -363,7 +363,7 @@ def test_a_terminating_object_lets_go_of_its_finalizer_and_nothing_else(cluster:
 
 
 def test_namespaces_are_matched_both_ways(cluster: Cluster) -> None:
-    """The namespace kube-system is left alone, any other namespace is judged."""
+    """Objects in kube-system are not reviewed, objects in any other namespace are."""
     bad = service("selected", minReplicas=3, maxReplicas=2)
     for space, judged in (("kube-system", False), ("default", True)):
         bad["metadata"]["namespace"] = space

@@ -1,6 +1,6 @@
-"""kube-apiserver keeps its connections to us: under failurePolicy Fail no request fails while replicas restart.
+"""kube-apiserver keeps connections to the webhook: with failurePolicy Fail, no request fails while replicas restart.
 
-One that is killed costs what it had in hand, and nothing once its endpoint is withdrawn.
+A killed replica fails only the reviews that it was answering, until its endpoint is withdrawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 REVIEWS = 10_000 if LONG else 1500
 AT_ONCE = 8
 KILL_RATE = 200.0 if LONG else 100.0  # reviews a second
-WITHDRAWN_SECONDS = 2.0  # within which the endpoint of a dead replica is withdrawn
+WITHDRAWN_SECONDS = 2.0  # time until the endpoint of a dead replica is withdrawn
 PATH = "/apis/aim.eai.amd.com/v1alpha1/namespaces/default/aimartifacts?dryRun=All"
 
 
@@ -61,7 +61,7 @@ def artifact(index: int) -> dict[str, Any]:
 
 
 async def replace_replicas(cluster: Cluster, half_done: asyncio.Event) -> None:
-    """Delete one pod of ours, wait until two are ready again, then the other."""
+    """Delete one pod of the server, wait until two are ready again, then delete the other."""
     await half_done.wait()
     namespace = cluster.info["namespace"]
 
@@ -120,13 +120,13 @@ async def test_no_request_fails_through_a_restart_of_each_replica(cluster: Clust
 
 
 def server_pods(cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the server's pods that are not on their way out."""
+    """Return the server's pods that are not terminating."""
     found = cluster.items("pods", cluster.info["namespace"], "-l", "app.kubernetes.io/component=server")
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def process_of(pod: dict[str, Any]) -> int:
-    """Return the process that serves in a pod, found by its own environment."""
+    """Return the server process of a pod, found by its environment."""
     wanted = f"AIMA_POD_NAME={pod['metadata']['name']}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -137,13 +137,13 @@ def process_of(pod: dict[str, Any]) -> int:
 
 
 def is_leader(cluster: Cluster, pod: dict[str, Any]) -> bool:
-    """Tell whether a pod holds the lease."""
+    """Return whether a pod holds the lease."""
     lease = cluster.get("lease", "aim-adapters", cluster.info["namespace"])
     return lease is not None and lease["spec"].get("holderIdentity", "").startswith(pod["metadata"]["name"])
 
 
-def test_a_killed_replica_costs_only_what_it_had_in_hand(cluster: Cluster) -> None:
-    """kill -9 of the one that leads and of the one that stands by: what fails is retryable, and over within 2 s."""
+def test_a_killed_replica_fails_only_the_reviews_in_flight(cluster: Cluster) -> None:
+    """kill -9 of the leader and of the other replica: failures are retryable, and end within 2 s."""
     pods = server_pods(cluster)
     assert len(pods) == 2
     for pod in sorted(pods, key=lambda pod: is_leader(cluster, pod)):

@@ -1,7 +1,7 @@
-"""What users notice when the API server, the network to it, or one of us is in trouble: as little as possible.
+"""Users notice little while the API server, the network to it, or a replica fails.
 
-Two replicas run as processes against a control plane of our own; each review calls both of them. Nothing runs pods
-here: `Outside` binds claims and ends Jobs as provisioner and kubelet would.
+Two replicas run as processes against a separate control plane; each review calls both. No node runs pods here:
+`Outside` binds claims and ends Jobs like a provisioner and a kubelet.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from tests.waiting import until
 pytestmark = pytest.mark.cluster
 
 FAULT_SECONDS = 60.0 if LONG else 5.0
-RATE = 50.0  # reviews a second beside the faults
+RATE = 50.0  # reviews a second during the faults
 LEASE_SETTINGS: dict[str, Any] = {"lease_duration": "6s", "lease_renew_period": "1s", "lease_write_margin": "1s"}
 TROUBLE = {"5xx": Faults(statuses=(500, 502, 503, 504)), "slowness": Faults(delay=(1.0, 4.0))}
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane of our own: its trouble is nobody else's."""
+    """A separate control plane: its faults do not affect other tests."""
     with started_plane(tmp_path_factory.mktemp("available") / "plane") as plane:
         yield plane
 
 
 @pytest.fixture
 async def client(plane: Plane) -> AsyncIterator[Client]:
-    """The administrator, past all faults; takes the webhooks away afterwards."""
+    """The administrator, without faults; deletes the webhooks afterwards."""
     async with await Client.connect(str(plane.kubeconfig), within=30) as client:
         await install_kinds(client)
         yield client
@@ -62,15 +62,15 @@ async def client(plane: Plane) -> AsyncIterator[Client]:
 
 
 class Town:
-    """Services in a namespace of their own, and what must become of them."""
+    """Services in a separate namespace, and their expected state."""
 
     def __init__(self, client: Client, place: str) -> None:
         self._client, self._place = client, place
-        self._env: dict[int, str] = {}  # by number: what its environment says
+        self._env: dict[int, str] = {}  # by number: the value in its environment
         self._gone: set[int] = set()
 
     async def found(self) -> None:
-        """Make the namespace with a base and a profile."""
+        """Create the namespace with a base and a profile."""
         await self._client.create(NAMESPACE, namespace(self._place))
         for kind, obj in base_and_profile(self._place, disk=True, projected=False):
             await self._client.create(kind, obj)
@@ -95,7 +95,7 @@ class Town:
         self._gone.add(number)
 
     async def pending(self) -> list[str]:
-        """Return what is not yet as its service says, in words."""
+        """Return the differences from the services' specs, as text."""
         services, _ = await self._client.list_all(AIM_SERVICE, self._place)
         served = {view.name_of(obj): obj for obj in (await self._client.list_all(INFERENCE_SERVICE, self._place))[0]}
         by_name = {view.name_of(obj): obj for obj in services}
@@ -121,7 +121,7 @@ class Town:
         return [] if env.get("EDITED", "") == value else [f"{name}: EDITED is {env.get('EDITED')}, not {value}"]
 
     async def settled(self, seconds: float = 180) -> float:
-        """Wait until nothing is pending; returns after how many seconds."""
+        """Wait until nothing is pending; return the seconds that it took."""
         begun = time.monotonic()
         while pending := await self.pending():
             assert time.monotonic() - begun < seconds, pending
@@ -129,12 +129,12 @@ class Town:
         return time.monotonic() - begun
 
 
-async def test_trouble_of_the_api_server_fails_no_user_and_everything_converges(
+async def test_faults_of_the_api_server_fail_no_review_and_everything_converges(
     plane: Plane, client: Client, tmp_path: Path
 ) -> None:
-    """Users reach the API server, we do not, or hardly: reviews go on by what we know, the rest is made up for.
+    """Users reach the API server, the replicas hardly do: the caches answer reviews, and the rest converges later.
 
-    Then it is killed: for its time away nobody is answered, which is not our doing, and afterwards all goes on.
+    Then the API server is killed: it answers no request while it is down, and afterwards everything works again.
     """
     town = Town(client, "trouble")
     async with (
@@ -163,7 +163,7 @@ async def test_trouble_of_the_api_server_fails_no_user_and_everything_converges(
 
 
 async def live_through(town: Town, two: list[Replica], first: int) -> list[str]:
-    """Let users work for the time of the fault; returns what readiness said against us."""
+    """Send reviews during the fault; return the reasons that readiness reported."""
     end, unready, number = time.monotonic() + FAULT_SECONDS, [], first
     await town.edit(0, f"during {first}")
     await town.remove(first // 100)
@@ -180,7 +180,7 @@ async def live_through(town: Town, two: list[Replica], first: int) -> list[str]:
 
 
 async def killed(plane: Plane, client: Client, town: Town) -> None:
-    """Kill the API server under reviews; none may fail by our fault, before or after."""
+    """Kill the API server during reviews; the webhook must fail none of them, before or after."""
     with Stream(plane.kubeconfig, RATE) as reviews:
         plane.kill("kube-apiserver")
         await asyncio.sleep(1)
@@ -196,7 +196,7 @@ async def killed(plane: Plane, client: Client, town: Town) -> None:
 
 
 async def test_kinds_that_no_rule_reads_block_nothing(plane: Plane, client: Client, tmp_path: Path) -> None:
-    """KServe is not installed and Jobs cannot be watched: both are told, and reviews go on."""
+    """KServe is not installed and Jobs cannot be watched: both are reported, and reviews continue."""
     await forget(client, INFERENCE_SERVICE)
     try:
         async with (
@@ -220,10 +220,10 @@ async def test_kinds_that_no_rule_reads_block_nothing(plane: Plane, client: Clie
         await install_kinds(client)
 
 
-async def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told(
+async def test_weak_spot_09_an_unreadable_runtime_config_is_reported(
     plane: Plane, client: Client, tmp_path: Path
 ) -> None:
-    """Its kind is not served when we start: credentials are not known, and an adapter that needs them says so."""
+    """Its kind is not served at the start: credentials are unknown, and an adapter that needs them reports it."""
     place = "unreadable"
     town = Town(client, place)
     try:
@@ -259,7 +259,7 @@ async def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told(
 
 
 async def forget(client: Client, kind: Kind) -> None:
-    """Delete a kind's definition, and wait until it is gone."""
+    """Delete the CRD of a kind, and wait until it is gone."""
     name = f"{kind.plural}.{kind.group}"
     await client.delete(DEFINITION, None, name)
     async with asyncio.timeout(30):
@@ -267,8 +267,8 @@ async def forget(client: Client, kind: Kind) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_the_end_of_a_replica_is_in_good_order(plane: Plane, client: Client, tmp_path: Path) -> None:
-    """SIGTERM: unready at once, reviews answered on until the endpoint is gone, the lease free at once, exit code 0."""
+async def test_a_replica_stops_gracefully(plane: Plane, client: Client, tmp_path: Path) -> None:
+    """SIGTERM: unready immediately, reviews answered until the endpoint is gone, the lease released, exit code 0."""
     settings = LEASE_SETTINGS | {"drain": "3s", "lease_duration": "20s"}
     async with replicas(plane.kubeconfig, tmp_path, 1, **settings) as (first,):
         await first.ready()
@@ -286,7 +286,7 @@ async def test_the_end_of_a_replica_is_in_good_order(plane: Plane, client: Clien
                 assert first.process.poll() is None, "it serves while its endpoint is withdrawn"
                 await asyncio.to_thread(reviews.more, 20)
                 assert reviews.failed == []
-                await point_to(client, second)  # what the withdrawal of the endpoint is in a cluster
+                await point_to(client, second)  # stands in for the withdrawal of the endpoint
                 code = await asyncio.to_thread(first.process.wait, 30)
                 ended = time.monotonic() - begun
                 await asyncio.to_thread(reviews.more, 20)
@@ -300,7 +300,7 @@ async def test_the_end_of_a_replica_is_in_good_order(plane: Plane, client: Clien
 
 
 async def point_to(client: Client, replica: Replica) -> None:
-    """Let the API server call this replica alone."""
+    """Let the API server call only this replica."""
     for name, (kind, path) in CONFIGURATIONS.items():
         url = f"https://127.0.0.1:{replica.ports['admission']}{path}"
         change = {"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": url}

@@ -1,6 +1,6 @@
-"""Self-managed certificates as the real API server meets them: first trust and repair.
+"""Self-managed certificates with the real API server: first trust and repair.
 
-Their rotation under reviews is in `test_rotation.py`.
+`test_rotation.py` tests their rotation during reviews.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ NAMESPACE = "default"
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane of our own: a broken webhook would be in the way of everybody else's applies."""
+    """A separate control plane: a broken webhook would block the applies of other tests."""
     with started_plane(tmp_path_factory.mktemp("certs") / "plane") as plane:
         yield plane
 
 
 def wire(parts: Parts) -> Wiring:
-    """ConfigMaps have no rules: every review is answered with yes."""
+    """ConfigMaps have no rules, so every review is allowed."""
     return Wiring(admission=Admission(SnapshotWorld()))
 
 
@@ -110,7 +110,7 @@ async def review(client: Client) -> None:
 
 
 async def reviewed(client: Client, seconds: float = 20) -> None:
-    """Wait until the API server's reviews succeed."""
+    """Wait until reviews from the API server succeed."""
     async with asyncio.timeout(seconds):
         while True:
             with contextlib.suppress(ApiError):
@@ -121,7 +121,7 @@ async def reviewed(client: Client, seconds: float = 20) -> None:
 
 @pytest.fixture
 async def client(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
-    """The administrator's client; leaves no configuration and no Secret behind."""
+    """The administrator's client; removes its configurations and Secrets."""
     monkeypatch.setattr(app.serve, "wire", wire)
     async with await Client.connect(str(plane.kubeconfig)) as client:
         yield client
@@ -130,7 +130,7 @@ async def client(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await client.delete(SECRET, NAMESPACE, "aim-adapters-webhook-tls")
 
 
-async def test_the_api_server_trusts_us_and_damage_is_healed(plane: Plane, client: Client) -> None:
+async def test_the_api_server_trusts_the_webhook_and_damage_is_repaired(plane: Plane, client: Client) -> None:
     async with replica(plane) as one, replica(plane) as two:
         assert one._certificate.fingerprint == two._certificate.fingerprint
         await install(client, "validating", one._admission.address[1])
@@ -139,7 +139,7 @@ async def test_the_api_server_trusts_us_and_damage_is_healed(plane: Plane, clien
         good = (await bundles(client))[0]
         for damage in ("", base64.b64encode(b"-----BEGIN nothing").decode()):
             path = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": damage}
-            with contextlib.suppress(ApiError):  # the API server refuses a bundle that is no PEM
+            with contextlib.suppress(ApiError):  # the API server refuses a bundle that is not PEM
                 await client.patch_json(VALIDATING_WEBHOOK_CONFIGURATION, None, "validating", [path])
             begun = time.monotonic()
             while await bundles(client) != [good, good]:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-expect.set_options(timeout=20_000)  # milliseconds: a busy machine is no failure
+expect.set_options(timeout=20_000)  # milliseconds: a busy machine must not fail the test
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -31,7 +31,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 def complaints(page: Page) -> list[str]:
-    """Collect what the page complains about, from now on: errors, refused by the policy."""
+    """Collect errors of the page from now on, also refusals by its policy."""
     found: list[str] = []
     page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: found.append(str(error)))
@@ -39,12 +39,12 @@ def complaints(page: Page) -> list[str]:
 
 
 def moving(percentage: int) -> dict[str, Any]:
-    """Return the entry of an adapter on its way."""
+    """Return the entry of an adapter during its download."""
     progress = {"percentage": percentage, "totalBytes": 100 * MIB}
     return adapter("legal-v1", "Downloading", progress=progress)
 
 
-async def test_shows_changes_and_keeps_what_people_did(browser: Browser) -> None:
+async def test_shows_changes_and_keeps_the_visitors_state(browser: Browser) -> None:
     scene = pictures.one()
     for number in range(3):
         scene.put(service("team-a", f"other-{number}", adapter("cs-tone-v3")))
@@ -82,7 +82,7 @@ async def test_filter_pages_and_keyboard(browser: Browser) -> None:
         await expect(page.get_by_role("link", name="Skip to the services")).to_be_focused()
         await page.keyboard.press("Enter")
         await expect(page.locator("#services")).to_be_focused()
-        for _ in range(20):  # through the filter to the first service
+        for _ in range(20):  # past the filter to the first service
             await page.keyboard.press("Tab")
             if await page.evaluate("() => document.activeElement.tagName === 'SUMMARY'"):
                 break
@@ -107,7 +107,7 @@ async def test_filter_pages_and_keyboard(browser: Browser) -> None:
         await expect(page.locator("tbody.service")).to_have_count(50)
 
 
-async def test_a_lost_connection_is_told_and_mended(browser: Browser) -> None:
+async def test_a_lost_connection_is_reported_and_restored(browser: Browser) -> None:
     async with browsing(browser) as context:
         async with pictures.one().served() as address:
             page = await open_page(context, address)
@@ -153,7 +153,7 @@ async def test_signing_in(browser: Browser) -> None:
         await expect(page.locator("#live-words")).to_have_text("Live")
         await expect(page.locator("tbody.service")).to_have_count(1)
         assert await page.evaluate("() => document.cookie") == ""
-        check, scene.console._check = scene.console._check, _refuse  # the token ends while its page is open
+        check, scene.console._check = scene.console._check, _refuse  # the token expires while its page is open
         await expect(page.get_by_label("Bearer token")).to_be_visible()
         scene.console._check = check
         await page.goto(address)
@@ -184,6 +184,6 @@ async def test_accessibility_rules(
 
 
 async def check_rules(page: Page) -> None:
-    """Fail on any rule of axe that the page breaks."""
+    """Fail if the page breaks any rule of axe."""
     results = await Axe().run(page)
     assert results.violations_count == 0, results.generate_report()

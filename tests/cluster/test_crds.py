@@ -1,4 +1,4 @@
-"""The definitions on a real API server: installed, read back, obeyed. No webhook takes part."""
+"""The CRDs on a real API server: installed, read back, enforced. No webhook is active."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Kubectl:
         )
 
     def ok(self, *arguments: str, stdin: JsonObject | None = None) -> str:
-        """Run it, expect success, return what it printed."""
+        """Run kubectl, expect success, return its output."""
         done = self(*arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def refused(self, manifest: JsonObject) -> str:
-        """Apply a manifest, expect a refusal, return what the user reads."""
+        """Apply a manifest, expect a refusal, return the message."""
         done = self("apply", "--validate=strict", "-f", "-", stdin=manifest)
         assert done.returncode != 0, done.stdout
         return done.stderr
@@ -60,7 +60,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """A bare control plane with the definitions installed from the committed files."""
+    """A bare control plane with the CRDs from the committed files."""
     folder = str(tmp_path_factory.mktemp("crds"))
     dev = [sys.executable, "-m", "devcluster.cli"]
     subprocess.run([*dev, "up", "--dir", folder, "--control-plane-only"], check=True, timeout=1500, capture_output=True)
@@ -203,7 +203,7 @@ ANY_VALUES: tuple[Any, ...] = ({}, [], "text", 7, 1.5, True, {"deep": [{"er": 1}
 
 @pytest.mark.parametrize("value", ANY_VALUES, ids=json.dumps)
 @pytest.mark.parametrize("kind", [kind for kind in AIM_KINDS if not_acted_on_paths(kind)], ids=lambda kind: kind.kind)
-def test_fields_that_nobody_acts_on_take_any_value(kubectl: Kubectl, kind: Kind, value: object) -> None:
+def test_fields_without_effect_accept_any_value(kubectl: Kubectl, kind: Kind, value: object) -> None:
     manifest = full(kind, "any")
     for path in not_acted_on_paths(kind):
         _put(manifest, path.split("."), value)
@@ -252,7 +252,7 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         "spec.imagePullSecrets[1]: Duplicate value",
     ),
     "65 adapters": (_spec({"adapters": _adapters(65)}), "spec.adapters: Too many"),
-    "a kind that is no artifact": (
+    "a kind that is not an artifact": (
         _spec({"adapters": [{"name": "a", "kind": "AIMModel"}]}),
         "spec.adapters[0].kind: Unsupported value",
     ),

@@ -1,4 +1,4 @@
-"""`make demo`, as a newcomer runs it: the whole story, what the README shows of it, and nothing left running."""
+"""Runs `make demo` to its end: all chapters, the outputs that the README shows, and no process left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHAPTERS = (
 )
 
 
-def test_the_demo_tells_its_story_and_the_readme_shows_what_it_says(tmp_path: Path) -> None:
+def test_the_demo_runs_all_chapters_and_the_readme_shows_its_output(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     done = subprocess.run(
         [sys.executable, "-m", "devcluster.demo", "--dir", str(folder)],

@@ -1,4 +1,4 @@
-"""The ends of a whole cluster, pods included: none of them leaves a process, and the world goes on afterwards."""
+"""All ways to end a whole cluster with pods: none leaves a process, and the cluster continues after a restart."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.cluster
 
 
 def guard_of(folder: Path) -> int:
-    """The guard's id, from the supervisor's own word ("" while there is none)."""
+    """Return the guard's id from the supervisor's state ("" while there is none)."""
     return int(read_state(Layout(folder)).get("guard", 0))
 
 
 def commands_of(pids: list[int]) -> str:
-    """The command lines of these processes, for looking for one among them."""
+    """Return the command lines of these processes."""
     lines = []
     for pid in pids:
         try:
@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     take_down(path, out=io.StringIO())
 
 
-def test_a_killed_up_a_killed_supervisor_and_down_leave_nothing_and_the_world_goes_on(folder: Path) -> None:
-    # `up` is killed when the pods of the service run already, but nothing is ready yet
+def test_killed_up_killed_supervisor_and_down_leave_nothing_and_the_cluster_continues(folder: Path) -> None:
+    # `up` is killed when the pods of the service run but are not ready
     front = subprocess.Popen(
         (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder)), stdout=subprocess.DEVNULL
     )
@@ -63,7 +63,7 @@ def test_a_killed_up_a_killed_supervisor_and_down_leave_nothing_and_the_world_go
         front.wait()
     assert within(lambda: all_dead(started) and not is_running(Layout(folder)), 120)
 
-    # what the killed one left behind on disk is no obstacle; then the supervisor dies without a word
+    # files of the killed process do not block a new start; then the supervisor is killed
     said = io.StringIO()
     assert bring_up(folder, SETTINGS, fresh=False, bare=False, out=said) == 0, said.getvalue()
     cluster = Cluster(folder, gather(folder))
@@ -73,7 +73,7 @@ def test_a_killed_up_a_killed_supervisor_and_down_leave_nothing_and_the_world_go
     os.kill(cluster.info["processes"]["supervisor"], signal.SIGKILL)
     assert within(lambda: all_dead(started) and not is_running(Layout(folder)), 120), commands_of(started)
 
-    # the world goes on, judged by the same webhook, under the same addresses and credentials
+    # the objects are still there, with the same webhook, addresses and credentials
     said = io.StringIO()
     assert bring_up(folder, {}, fresh=False, bare=False, out=said) == 0, said.getvalue()
     again = Cluster(folder, gather(folder))

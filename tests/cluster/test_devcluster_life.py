@@ -1,6 +1,6 @@
-"""A cluster's life: it starts, goes on, starts over, and leaves no process, whatever way it ends.
+"""The life of a cluster: it starts, continues, starts from scratch, and never leaves a process.
 
-Most of it is tried with the control plane alone, which starts in seconds and has the same supervisor.
+Most tests use only the control plane, which starts in seconds and has the same supervisor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 
 
 def processes_of(folder: Path) -> dict[int, str]:
-    """The living processes that name the folder on their command line, or have it as their cluster."""
+    """Return running processes that name the folder on their command line, or belong to its cluster."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -72,7 +72,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster for the tests that leave it as it is."""
+    """A cluster for tests that do not change it."""
     path = tmp_path_factory.mktemp("running") / "cluster"
     try:
         up(path)
@@ -81,7 +81,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         take_down(path, out=io.StringIO())
 
 
-def test_up_says_what_it_did_and_down_leaves_nothing(folder: Path) -> None:
+def test_up_reports_its_result_and_down_leaves_nothing(folder: Path) -> None:
     said = up(folder)
     assert "kube-apiserver /readyz" in said
     assert said.rstrip().endswith(f"ready: {folder}")
@@ -96,13 +96,13 @@ def test_up_says_what_it_did_and_down_leaves_nothing(folder: Path) -> None:
     assert take_down(folder, out=io.StringIO()) == 0
 
 
-def test_up_on_a_running_cluster_says_so_and_changes_nothing(running: Path) -> None:
+def test_up_on_a_running_cluster_reports_it_and_changes_nothing(running: Path) -> None:
     before = gather(running)["processes"]
     assert up(running) == f"already running: {running}\n"
     assert gather(running)["processes"] == before
 
 
-def test_a_used_folder_continues_its_world_and_fresh_starts_over(folder: Path) -> None:
+def test_a_used_folder_continues_its_cluster_and_fresh_starts_from_scratch(folder: Path) -> None:
     up(folder, settings={"audit": "true"})
     kubectl(folder, "create", "configmap", "kept", "--from-literal=a=b")
     first, ca = gather(folder), (folder / "pki" / "ca.crt").read_bytes()
@@ -139,7 +139,7 @@ def test_a_killed_up_leaves_nothing(folder: Path, seconds: float) -> None:
         (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder), "--control-plane-only"),
         stdout=subprocess.DEVNULL,
     )
-    time.sleep(seconds)  # the moment of the kill is what is tried here
+    time.sleep(seconds)  # the test is about the moment of the kill
     front.kill()
     front.wait()
     assert within(lambda: not is_running(Layout(folder)) and processes_of(folder) == {})
@@ -176,7 +176,7 @@ def _answers(folder: Path) -> bool:
         return False
 
 
-def test_a_failed_start_says_what_was_expected_and_seen_and_leaves_nothing(
+def test_a_failed_start_reports_what_was_expected_and_seen_and_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assets = tmp_path / "assets"
@@ -191,7 +191,7 @@ def test_a_failed_start_says_what_was_expected_and_seen_and_leaves_nothing(
     assert processes_of(folder) == {}
 
 
-def test_claims_are_bound_to_directories_that_go_with_them(running: Path) -> None:
+def test_claims_are_bound_to_directories_that_are_deleted_with_them(running: Path) -> None:
     folder = running
     manifest = folder / "claim.json"
     claim = {
@@ -228,18 +228,18 @@ def test_logs_of_processes(running: Path) -> None:
     assert find_log(Layout(running), "../world.json") is None
 
 
-def test_the_programs_belong_to_the_supervisor_and_it_to_the_guard(running: Path) -> None:
+def test_the_programs_are_children_of_the_supervisor_and_it_of_the_guard(running: Path) -> None:
     state = read_state(Layout(running))
     below = descendants(state["guard"])
     assert set(state["processes"].values()) <= set(below)
 
 
 def _heed_interrupts() -> None:
-    """A shell starts its background jobs with SIGINT ignored, and children inherit that."""
+    """A shell starts its background jobs with SIGINT ignored, and child processes inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_an_interrupted_up_stops_what_it_started_and_says_so(folder: Path) -> None:
+def test_an_interrupted_up_stops_its_processes_and_reports_it(folder: Path) -> None:
     front = subprocess.Popen(
         (sys.executable, "-m", "devcluster.cli", "up", "--dir", str(folder), "--control-plane-only"),
         stdout=subprocess.PIPE,

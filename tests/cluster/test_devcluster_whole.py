@@ -1,4 +1,4 @@
-"""What the whole cluster promises: it is there when `up` returns, and where `info` says."""
+"""The whole cluster works when `up` returns, at the addresses that `info` prints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_info_for_people_names_the_same_things(cluster: Cluster) -> None:
         assert words in said
 
 
-def test_metrics_and_admission_answer_where_info_says(cluster: Cluster) -> None:
+def test_metrics_and_admission_answer_at_the_addresses_of_info(cluster: Cluster) -> None:
     assert cluster.info["metrics"].endswith("/metrics")
     assert "python_info" in httpx.get(cluster.info["metrics"], trust_env=False).text
     with httpx.Client(verify=_trust(cluster.info["admission"]["caFile"]), trust_env=False) as client:
@@ -97,7 +97,7 @@ def test_the_smallest_useful_manifest_is_accepted(cluster: Cluster) -> None:
     assert "created (server dry run)" in said
 
 
-def test_what_the_cluster_comes_with(cluster: Cluster) -> None:
+def test_the_initial_objects_of_the_cluster(cluster: Cluster) -> None:
     nodes = cluster.items("nodes")
     assert [node["status"]["allocatable"]["amd.com/gpu"] for node in nodes] == ["8"]
     labels = nodes[0]["metadata"]["labels"]
@@ -114,7 +114,7 @@ def test_what_the_cluster_comes_with(cluster: Cluster) -> None:
     assert profile["spec"]["features"] == ["adapters"]
 
 
-def test_what_is_dropped_into_a_source_is_served_at_once(cluster: Cluster) -> None:
+def test_files_put_into_a_source_are_served_immediately(cluster: Cluster) -> None:
     import boto3
     from huggingface_hub import HfApi
 

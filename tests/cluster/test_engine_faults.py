@@ -1,4 +1,4 @@
-"""The engine against a real API server that is cut off, restarted, compacted; the lease between real processes."""
+"""The engine with a real API server that is disconnected, restarted, compacted; the lease between real processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.waiting import in_background, until
 NAMESPACE = Kind("", "v1", "namespaces", "Namespace", False)
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
 PAUSES = int(os.environ.get("AIM_TEST_PAUSES", "300" if LONG else "50"))
-PAIRS = 5  # pairs of candidates that are paused beside each other
+PAIRS = 5  # pairs of candidates that are paused in parallel
 STEPS = int(os.environ.get("AIM_TEST_STEPS", "150"))
 
 pytestmark = pytest.mark.cluster
@@ -42,14 +42,14 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane that these tests may break."""
+    """A control plane that these tests can break."""
     with started_plane(tmp_path_factory.mktemp("engine") / "plane") as plane:
         yield plane
 
 
 @pytest.fixture
 async def direct(plane: Plane) -> AsyncIterator[Client]:
-    """The administrator's client, past the proxy."""
+    """The administrator's client, without the proxy."""
     await asyncio.to_thread(plane.wait_ready)
     async with await Client.connect(str(plane.kubeconfig)) as client:
         yield client
@@ -72,7 +72,7 @@ async def proxy(plane: Plane) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def cut_off(plane: Plane, proxy: Proxy, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client that goes through the proxy."""
+    """A client that uses the proxy."""
     port = await proxy.start()
     async with await Client.connect(str(behind(port, plane, tmp_path))) as client:
         yield client
@@ -92,7 +92,7 @@ def relists() -> float:
 
 
 async def same(informer: Informer, client: Client, namespace: str) -> bool:
-    """Does the cache show what the API server has, to the version?"""
+    """Whether the cache has exactly the versions of the API server."""
     items, _ = await client.list_all(CONFIG_MAP, namespace)
     world = {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in items}
     return world == {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in informer.items()}
@@ -133,7 +133,7 @@ async def test_the_real_api_server_speaks_as_the_client_understands(direct: Clie
 
 
 async def test_a_terminating_namespace_refuses_for_now(direct: Client, namespace: str) -> None:
-    """It is no configuration error: the type says that it may pass."""
+    """It is not a configuration error: its type is transient."""
     await direct.delete(NAMESPACE, None, namespace)
 
     async def create_many() -> None:
@@ -176,7 +176,7 @@ async def test_a_watch_that_is_cut_at_random_misses_nothing_and_never_lists_agai
     assert relists() - before == 1
 
 
-async def test_410_after_a_compaction_lists_again_and_tells_what_was_deleted(
+async def test_410_after_a_compaction_lists_again_and_reports_deletions(
     plane: Plane, direct: Client, namespace: str, proxy: Proxy, cut_off: Client
 ) -> None:
     for name in ("kept", "changed", "deleted"):
@@ -191,9 +191,9 @@ async def test_410_after_a_compaction_lists_again_and_tells_what_was_deleted(
         proxy.cut()
         await direct.apply(CONFIG_MAP, config_map(namespace, "changed", v="2"))
         await direct.delete(CONFIG_MAP, namespace, "deleted")
-        await direct.create(CONFIG_MAP, config_map(namespace, "late"))  # the oldest version that will be known
+        await direct.create(CONFIG_MAP, config_map(namespace, "late"))  # the oldest version that remains
         await asyncio.to_thread(plane.compact)
-        plane.kill("kube-apiserver")  # its watch cache remembers more than etcd does
+        plane.kill("kube-apiserver")  # its watch cache keeps more than etcd does
         await asyncio.sleep(1)
         await asyncio.to_thread(plane.wait_ready)
         proxy.refuse = False
@@ -207,7 +207,7 @@ async def test_410_after_a_compaction_lists_again_and_tells_what_was_deleted(
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
 async def test_a_restart_under_writes_converges(plane: Plane, direct: Client, namespace: str, part: str) -> None:
-    """A controller copies `want-*` to `have-*` while the API server, or its etcd, is killed and comes back."""
+    """A controller copies `want-*` to `have-*` while the API server or its etcd is killed and restarts."""
     informer = Informer(direct, CONFIG_MAP, namespaces=[namespace])
 
     class Copier:
@@ -254,10 +254,8 @@ async def test_a_restart_under_writes_converges(plane: Plane, direct: Client, na
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_no_clock_but_the_own_is_believed(
-    direct: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clocks that are hours apart, in the lease too: one leads, the other follows when it has gone, and not before."""
+async def test_only_the_own_clock_is_trusted(direct: Client, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks differ by hours, in the lease too: one leads, and the other takes over only after it ended."""
     times = {"direct": 0.0, "ahead": 40_000.0}
     walls = iter(["1999-01-01T00:00:00.000000Z", "2099-12-31T00:00:00.000000Z"] * 10_000)
     monkeypatch.setattr("kube.lease._micro_now", lambda: next(walls))
@@ -296,8 +294,8 @@ def _shifted(offset: float) -> Callable[[], float]:
     return lambda: boot_time() + offset
 
 
-async def test_a_lease_lost_while_a_pass_is_in_flight_lets_nothing_land(direct: Client, namespace: str) -> None:
-    """Somebody takes the lease while a pass has read and not yet written: the pass ends, its write is held back."""
+async def test_a_lease_lost_during_a_pass_blocks_its_write(direct: Client, namespace: str) -> None:
+    """Another process takes the lease between read and write of a pass: the pass ends, and its write is blocked."""
     lease = Lease(
         direct,
         namespace,
@@ -319,7 +317,7 @@ async def test_a_lease_lost_while_a_pass_is_in_flight_lets_nothing_land(direct: 
             began.set()
             try:
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:  # a pass that does not heed its end
+            except asyncio.CancelledError:  # a pass that ignores its cancellation
                 try:
                     await writer.create(CONFIG_MAP, config_map(key[0], "have"))
                 except NotLeading:
@@ -347,7 +345,7 @@ async def test_a_lease_lost_while_a_pass_is_in_flight_lets_nothing_land(direct: 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_slow_api_server_is_waited_for(proxy: Proxy, cut_off: Client, namespace: str) -> None:
+async def test_the_engine_waits_for_a_slow_api_server(proxy: Proxy, cut_off: Client, namespace: str) -> None:
     proxy.delay = 0.3
     assert (await cut_off.create(CONFIG_MAP, config_map(namespace, "slow")))["kind"] == "ConfigMap"
     with pytest.raises(Unreachable):
@@ -366,7 +364,7 @@ Write = tuple[str, int, int]  # holder, term, number
 
 
 class History:
-    """What the API server stored, in order: (holder, term, number) of each version of the ConfigMap."""
+    """Return (holder, term, number) of each stored version of the ConfigMap, in order."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.writes: list[Write] = []
@@ -380,14 +378,14 @@ class History:
                 self.writes.append((data["holder"], int(data["term"]), int(data["number"])))
 
     async def until(self, condition: Callable[[list[Write]], bool], seconds: float = 60) -> None:
-        """Wait for writes; shows the last ones when they do not come."""
+        """Wait for writes; show the last ones if none arrive."""
         try:
             await until(lambda: condition(self.writes), seconds)
         except TimeoutError:
             pytest.fail(f"{self._namespace}: not after {seconds} s; the last writes: {self.writes[-5:]}")
 
     def holders(self) -> list[str]:
-        """Holders in the order in which they wrote, each turn once."""
+        """Return the holders in the order of their writes, each turn once."""
         turns: list[str] = []
         for holder, _, _ in self.writes:
             if not turns or turns[-1] != holder:
@@ -416,8 +414,8 @@ async def end(*processes: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-async def test_a_leader_that_ends_hands_over_at_once(plane: Plane, direct: Client, namespace: str) -> None:
-    lease = timedelta(seconds=20)  # nobody waits for its end
+async def test_a_leader_that_stops_releases_the_lease_immediately(plane: Plane, direct: Client, namespace: str) -> None:
+    lease = timedelta(seconds=20)  # no process waits for its end
     async with followed(direct, namespace) as history:
         first = await spawn(plane, namespace, "first", lease)
         second = None
@@ -435,7 +433,9 @@ async def test_a_leader_that_ends_hands_over_at_once(plane: Plane, direct: Clien
             await end(first, *([second] if second else []))
 
 
-async def test_a_killed_leader_is_followed_when_its_time_is_over(plane: Plane, direct: Client, namespace: str) -> None:
+async def test_another_leads_after_the_lease_of_a_killed_leader_expires(
+    plane: Plane, direct: Client, namespace: str
+) -> None:
     async with followed(direct, namespace) as history:
         first = await spawn(plane, namespace, "first")
         second = await spawn(plane, namespace, "second")
@@ -451,8 +451,8 @@ async def test_a_killed_leader_is_followed_when_its_time_is_over(plane: Plane, d
 async def test_a_paused_leader_writes_nothing_stale(plane: Plane, direct: Client) -> None:
     """Stopped at random points for longer than the lease lasts, then continued under another leader.
 
-    Each write tells in which term of leadership it was decided: terms never go back. The points are random in the life
-    of a process that does nothing but decide and write, so they fall before, inside and after its requests.
+    Each write contains the term of leadership in which it was decided: terms never decrease. The process does nothing
+    but decide and write, so the random points are before, during and after its requests.
     """
     seed = random.randrange(2**32)
     print(f"seed {seed}, {PAUSES} pauses")  # noqa: T201 - shown when it fails
@@ -464,7 +464,7 @@ async def test_a_paused_leader_writes_nothing_stale(plane: Plane, direct: Client
 
 
 async def _pause_in_turn(plane: Plane, direct: Client, rng: random.Random, pauses: int) -> int:
-    """Let two candidates write, and pause the leader again and again; return how many writes were judged."""
+    """Let two candidates write, and pause the leader again and again; return the number of checked writes."""
     name = f"paused-{rng.randrange(10**9)}"
     await direct.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     async with followed(direct, name) as history:

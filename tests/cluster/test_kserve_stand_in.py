@@ -1,4 +1,4 @@
-"""The KServe stand-in over a real API server. No node runs here: a test plays the kubelet by writing pod status."""
+"""The KServe stand-in with a real API server. No node runs here: the test writes pod status instead of a kubelet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StandIn:
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A bare control plane of its own: stopping KServe must not disturb other tests."""
+    """A separate bare control plane: stopping KServe must not affect other tests."""
     folder = tmp_path_factory.mktemp("kserve")
     command = [sys.executable, "-m", "devcluster.cli"]
     subprocess.run([*command, "up", "--dir", str(folder), "--control-plane-only"], check=True, timeout=540)
@@ -74,7 +74,7 @@ def stand_in(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @dataclass(frozen=True)
 class World:
-    """One namespace, and short words for what the tests do in it."""
+    """One namespace, and helpers for the tests in it."""
 
     kube: Kube
     namespace: str
@@ -114,7 +114,7 @@ class World:
             await asyncio.sleep(0.03)
 
     async def made(self) -> JsonObject:
-        """Wait for the Deployment and for the status that speaks of it."""
+        """Wait for the Deployment and for the status that reports it."""
 
         async def ask() -> JsonObject | None:
             found = await self.deployment()
@@ -124,7 +124,7 @@ class World:
         return dict(await self.eventually(ask))
 
     async def answer_pods(self) -> None:
-        """Play the kubelet: every pod of the namespace becomes ready."""
+        """Make every pod of the namespace ready, as a kubelet does."""
         for pod in await self.kube.list(self.path("pods")):
             running = {"state": {"running": {}}, "name": "kserve-container", "ready": True, "restartCount": 0}
             status = {
@@ -135,7 +135,7 @@ class World:
             await self.kube.patch_status(self.path("pods", pod["metadata"]["name"]), status)
 
     async def ready(self) -> JsonObject:
-        """Bring pods to readiness until the InferenceService says so."""
+        """Make pods ready until the InferenceService reports it."""
 
         async def ask() -> JsonObject | None:
             await self.answer_pods()
@@ -177,7 +177,7 @@ def isvc(name: str = "demo", *, annotations: JsonObject | None = None, **predict
     }
 
 
-async def test_a_life_from_apply_to_ready_to_gone(world: World) -> None:
+async def test_a_life_from_apply_to_ready_to_deletion(world: World) -> None:
     begun = time.monotonic()
     await world.apply(isvc())
     await world.eventually(world.deployment)
@@ -223,7 +223,7 @@ async def test_applying_again_changes_nothing_and_nothing_is_written_at_rest(wor
 
     async def versions() -> list[str]:
         plurals = ("inferenceservices", "deployments", "services", "events")
-        about = {"fieldSelector": "involvedObject.kind=InferenceService"}  # the scheduler tells about pods for ever
+        about = {"fieldSelector": "involvedObject.kind=InferenceService"}  # the scheduler writes pod events without end
         found = [
             item
             for plural in plurals
@@ -294,7 +294,7 @@ FORBIDDEN: dict[str, tuple[JsonObject, int, str]] = {
 
 
 @pytest.mark.parametrize(("body", "status", "words"), FORBIDDEN.values(), ids=FORBIDDEN)
-async def test_the_webhooks_refuse(world: World, body: JsonObject, status: int, words: str) -> None:
+async def test_the_webhooks_refuse_invalid_objects(world: World, body: JsonObject, status: int, words: str) -> None:
     with pytest.raises(ApiError) as caught:
         await world.apply(body)
     assert caught.value.status == status
@@ -322,7 +322,7 @@ FAILING: dict[str, tuple[JsonObject, str]] = {
 
 
 @pytest.mark.parametrize(("body", "words"), FAILING.values(), ids=FAILING)
-async def test_accepted_but_never_made(world: World, body: JsonObject, words: str) -> None:
+async def test_accepted_but_never_created(world: World, body: JsonObject, words: str) -> None:
     await world.apply(body)
 
     async def failed() -> bool:
@@ -339,7 +339,7 @@ async def test_accepted_but_never_made(world: World, body: JsonObject, words: st
 
     await world.eventually(told)
     await asyncio.sleep(0.6)  # long enough for two retries
-    assert await told() == 1, "a retry does not tell it again"
+    assert await told() == 1, "a retry does not report it again"
     assert (await world.condition())["reason"] == "ReconcileFailed"
     await world.apply(isvc())
     await world.made()
@@ -390,7 +390,7 @@ async def test_a_foreign_deployment_stays_and_a_foreign_service_is_taken_over(wo
     assert deployment["spec"]["selector"]["matchLabels"] == labels
 
 
-async def test_a_label_by_anybody_rolls_the_pods_without_a_new_generation(world: World) -> None:
+async def test_a_label_of_any_user_rolls_the_pods_without_a_new_generation(world: World) -> None:
     await world.apply(isvc())
     await world.made()
     before = await world.eventually(world.replica_sets)
@@ -406,7 +406,7 @@ async def test_a_label_by_anybody_rolls_the_pods_without_a_new_generation(world:
     assert (await world.isvc())["metadata"]["generation"] == generation
 
 
-async def test_hand_edits_of_the_deployment_are_put_back(world: World) -> None:
+async def test_manual_edits_of_the_deployment_are_reverted(world: World) -> None:
     await world.apply(isvc())
     made = await world.made()
     path = world.path("deployments", "demo-predictor")
@@ -422,7 +422,7 @@ async def test_hand_edits_of_the_deployment_are_put_back(world: World) -> None:
         await world.eventually(restored)
 
 
-async def test_replicas_belong_to_the_class(world: World) -> None:
+async def test_replicas_are_set_by_the_autoscaler_class(world: World) -> None:
     await world.apply(isvc(minReplicas=2, maxReplicas=2))
     assert (await world.made())["spec"]["replicas"] == 2
     scaler = world.path("horizontalpodautoscalers", "demo-predictor")
@@ -445,7 +445,7 @@ async def test_replicas_belong_to_the_class(world: World) -> None:
     assert deployment["spec"]["replicas"] == 4
 
 
-async def test_stop_takes_the_pods_away_and_start_brings_them_back(world: World) -> None:
+async def test_stop_deletes_the_pods_and_start_creates_them_again(world: World) -> None:
     await world.apply(isvc())
     await world.made()
     patch: JsonObject = {"metadata": {"annotations": {f"{GROUP}/stop": "true"}}}
@@ -461,9 +461,7 @@ async def test_stop_takes_the_pods_away_and_start_brings_them_back(world: World)
     await world.eventually(world.deployment)
 
 
-async def test_while_it_is_down_writes_fail_deletion_waits_and_all_heals_afterwards(
-    world: World, stand_in: StandIn
-) -> None:
+async def test_while_it_is_down_writes_fail_and_deletion_waits(world: World, stand_in: StandIn) -> None:
     await world.apply(isvc())
     await world.made()
     stand_in.stop()
@@ -492,4 +490,4 @@ async def test_the_garbage_collector_follows_the_owner_references(world: World) 
     async def collected() -> bool:
         return not await world.deployment() and not await world.service()
 
-    await world.eventually(collected, 60)  # it looks for new kinds every 30 s, and this one is young
+    await world.eventually(collected, 60)  # it discovers new kinds every 30 s

@@ -1,4 +1,4 @@
-"""The commands for people against a running cluster: what they say is what is there, what they do happens."""
+"""The kubectl plugin with a running cluster: its output matches the state, and its actions take effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def team(cluster: Cluster, namespace: str) -> Team:
 
 
 def ask(team: Team, *args: str, code: int = 0, stdin: str | None = None, timeout: float = 150) -> str:
-    """Run a command in the team's namespace; its exit code is asserted, and that it never shows a traceback."""
+    """Run a command in the team's namespace; assert its exit code, and that it shows no traceback."""
     done = team.cluster.run(*PROGRAM, *args, "-n", team.namespace, stdin=stdin, check=False, timeout=timeout)
     said = done.stdout + done.stderr
     assert "Traceback" not in said
@@ -51,7 +51,7 @@ def broken(team: Team, *args: str) -> JsonObject:
 
 
 def test_a_life_by_commands_alone(team: Team) -> None:
-    """add with a source → status, why, rank, disk tell of it → rank ceiling → remove."""
+    """add with a source → status, why, rank, disk show it → rank ceiling → remove."""
     team.apply(team.service("chat"))
     uri = team.put("sql", rank=8)
     said = ask(team, "add", "chat", "sql", "--source", uri, "--rank", "8", "--wait", "--timeout", "120")
@@ -83,13 +83,13 @@ def test_a_life_by_commands_alone(team: Team) -> None:
 
 
 def stopped(team: Team, place: str, reason: str) -> JsonObject | None:
-    """Return where `why` stops if it is there; while a staging is tried again, it is its Job that runs."""
+    """Return where `why` stops if it stops there; during a retry of a staging, it stops at the running Job."""
     link = broken(team, "chat", "sql")
     return link if (link["link"], link["reason"]) == (place, reason) else None
 
 
 def test_why_finds_each_broken_link(team: Team) -> None:
-    """A missing artifact, a private source, a damaged file: found and mended by the commands alone."""
+    """A missing artifact, a private source, a damaged file: found and fixed with only these commands."""
     team.apply(team.service("chat", ["sql"]))
     team.until_running("chat")
     assert broken(team, "chat", "sql")["reason"] == "AdapterArtifactNotFound"
@@ -121,7 +121,7 @@ def profile(team: Team, name: str, *, model: str = "acme/tiny-llama", **spec: An
 
 
 BREAKAGES: dict[str, tuple[JsonObject, str, str]] = {
-    # service → what is special about it, where `why` stops, with which reason
+    # service → its fault, the link at which `why` stops, the reason
     "paused": ({}, "service", "ReconciliationPaused"),
     "no-profile": ({"profile": {"name": "not-there"}}, "profile", "ReferenceNotFound"),
     "no-config": ({"runtimeConfigName": "not-there"}, "service", "ReferenceNotFound"),
@@ -138,7 +138,7 @@ BREAKAGES: dict[str, tuple[JsonObject, str, str]] = {
 
 
 def test_why_stops_at_the_right_link_of_a_running_cluster(team: Team) -> None:
-    """A dozen services side by side, each broken at another place: found by what `why` reads and walks."""
+    """A dozen services, each broken at another link: `why` finds each of them."""
     team.put("sql")
     services = [
         team.service(name, ["wide" if name == "too-wide" else "sql"], **spec)
@@ -187,7 +187,7 @@ def test_why_stops_at_the_right_link_of_a_running_cluster(team: Team) -> None:
         raise AssertionError(f"found {wrong}") from error
 
 
-def test_retry_after_the_source_was_mended(team: Team) -> None:
+def test_retry_after_the_source_was_fixed(team: Team) -> None:
     team.apply(team.adapter("late"), team.service("chat", ["late"]))
     team.until_failed("chat", "late", "SourceRepositoryNotFound")
     said = ask(team, "retry", "chat", "unknown", code=2)
@@ -239,12 +239,12 @@ def check(team: Team, *objects: JsonObject, code: int = 0) -> JsonObject:
 
 
 def all_but_the_base(team: Team) -> dict[str, str]:
-    """Return the versions of everything but the base artifact, whose status tells of sweeps whenever they come."""
+    """Return the versions of all objects except the base artifact, whose status changes with each sweep."""
     models = {base["metadata"]["name"] for base in team.base_models()}
     return {name: version for name, version in team.versions().items() if name.partition("/")[2] not in models}
 
 
-def test_check_tells_the_blast_radius_and_changes_nothing(team: Team) -> None:
+def test_check_shows_the_blast_radius_and_changes_nothing(team: Team) -> None:
     team.put("sql")
     team.apply(team.adapter("sql"), team.service("chat", ["sql"]))
     team.until_loaded("chat", "sql")
@@ -298,10 +298,10 @@ def test_check_of_objects_that_do_not_exist_yet(team: Team) -> None:
     assert (effect["created"], effect["ceilingAfter"]) == (True, 32)
 
 
-# -- lint with a cluster, the plugin, the rest ----------------------------------------------------------------------
+# -- lint with a cluster, the plugin, others ------------------------------------------------------------------------
 
 
-def test_lint_reads_what_is_referred_to_from_the_cluster(team: Team, tmp_path: Path) -> None:
+def test_lint_reads_references_from_the_cluster(team: Team, tmp_path: Path) -> None:
     team.apply(team.adapter("big", rank=128))
     file = tmp_path / "service.yaml"
     file.write_text(yaml.safe_dump(team.service("chat", ["big"])))
@@ -314,7 +314,7 @@ def test_lint_reads_what_is_referred_to_from_the_cluster(team: Team, tmp_path: P
 
 
 def test_inspect_reads_the_sources_themselves(team: Team) -> None:
-    """The hub with its token, S3 with its keys: of the weights only the header; a missing source ends with 2."""
+    """Read the hub with its token, S3 with its keys, only the header of the weights; a missing source exits with 2."""
     hub, s3 = team.cluster.info["hub"], team.cluster.info["s3"]
     uris = {team.put("sql", rank=8): (), team.put("sql", rank=8, where="s3"): ("--s3-endpoint", s3["endpoint"])}
     team.cluster.env |= {
@@ -367,7 +367,7 @@ def test_names_are_completed_from_the_cluster(team: Team) -> None:
     team.cluster.wait(completed, timeout=60, what="a completion in its own bounded time")
 
 
-def test_watch_tells_each_change(team: Team) -> None:
+def test_watch_shows_each_change(team: Team) -> None:
     team.put("sql")
     watching = subprocess.Popen(
         [*PROGRAM, "watch", "-n", team.namespace, "--for", "90"],
@@ -380,7 +380,7 @@ def test_watch_tells_each_change(team: Team) -> None:
         team.until_loaded("chat", "sql")
         assert watching.stdout is not None
         seen = ""
-        for line in watching.stdout:  # ends with the watch at the latest
+        for line in watching.stdout:  # ends at the latest with the watch
             seen += line
             if "adapter sql" in line and "→ Loaded" in line:
                 break
@@ -402,7 +402,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("args", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_told_in_one_line(team: Team, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
+def test_mistakes_are_reported_in_one_line(team: Team, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
     unreachable = tmp_path / "kubeconfig"
     config = yaml.safe_load(team.cluster.kubeconfig.read_text())
     for entry in config["clusters"]:

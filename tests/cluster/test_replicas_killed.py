@@ -1,10 +1,10 @@
-"""Two replicas of the server killed in turn while services are edited: all converges, and nothing is done twice.
+"""Two replicas of the server are killed in turn during edits: everything converges, and nothing is done twice.
 
-Before that, two processes with complementary controllers, each under a user and a lease of its own: together they
-converge services of both pipelines, and the audit log tells what each wrote.
+Before that, two processes with complementary controllers, each with its own user and lease, converge services of both
+pipelines. The audit log shows the writes of each.
 
-No node, no KServe and no webhook: claims are bound and Jobs ended by the test, and nobody but the reconciler writes
-InferenceServices, so that the audit log and the versions that a watch saw must agree to the write.
+No node, no KServe and no webhook run: the test binds claims and ends Jobs. Only the reconciler writes
+InferenceServices, so the audit log and the versions in the watch must match exactly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.cluster.selected_world import (
 )
 
 PLACE = "edits"
-SERVED, BEYOND = "served", "beyond"  # namespaces that processes were told to look at, and were not
+SERVED, BEYOND = "served", "beyond"  # namespaces that the processes watch, and that they do not watch
 EDITS = 2000 if os.environ.get("AIM_TEST_LONG") == "1" else 200
 SERVICES = 12
 ADAPTERS = ("red", "green", "blue", "grey")
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane with an audit log and our kinds."""
+    """A control plane with an audit log and the CRDs."""
     with started_plane(tmp_path_factory.mktemp("killed") / "plane", audit="true") as plane:
         asyncio.run(_install(plane))
         yield plane
@@ -135,7 +135,7 @@ async def test_selected_controllers_write_their_kinds_only_and_complete_each_oth
 
 
 class Editor:
-    """Edits services of both pipelines at random, and remembers what it asked for last."""
+    """Edits services of both pipelines at random, and records the last requested spec."""
 
     def __init__(self, client: Client, rng: random.Random) -> None:
         self.client, self.rng = client, rng
@@ -162,7 +162,7 @@ class Editor:
         for _ in range(20):
             try:
                 await self.client.patch_merge(AIM_SERVICE, PLACE, name, {"spec": change})
-            except Transient:  # a busy API server, a connection cut: users try again
+            except Transient:  # a busy API server, a cut connection: users retry
                 await asyncio.sleep(0.2)
             else:
                 return
@@ -174,7 +174,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 async def _edit_and_kill(editor: Editor, account: Account, replicas: dict[str, Replica], rng: random.Random) -> None:
-    """Edit in rounds; in each, wait until the leader has begun to follow, and kill it at a random moment of that."""
+    """Edit in rounds; in each, wait until the leader starts to write, and kill it at a random moment."""
     for _ in range(EDITS // EDITS_PER_KILL):
         begun = account.progress()
         editing = asyncio.create_task(_edit(editor, EDITS_PER_KILL, rng))
@@ -183,10 +183,10 @@ async def _edit_and_kill(editor: Editor, account: Account, replicas: dict[str, R
                 break
             await asyncio.sleep(0.05)
         else:
-            pytest.fail("nobody follows the edits")
+            pytest.fail("no replica reconciles the edits")
         await asyncio.sleep(rng.random())
         leading = await leader(editor.client)
-        assert all(replica.running() for replica in replicas.values()), "a replica has ended by itself"
+        assert all(replica.running() for replica in replicas.values()), "a replica ended unexpectedly"
         victim = next(replica for name, replica in replicas.items() if leading.startswith(name))
         victim.kill()
         victim.start()
@@ -200,7 +200,7 @@ async def _edit(editor: Editor, times: int, rng: random.Random) -> None:
 
 
 async def _converged(client: Client, wanted: dict[str, Json]) -> list[str]:
-    """Name what differs from what was asked for."""
+    """Return the differences from the requested specs."""
     services, _ = await client.list_all(AIM_SERVICE, PLACE)
     served, _ = await client.list_all(INFERENCE_SERVICE, PLACE)
     by_name = {view.name_of(isvc): isvc for isvc in served}
@@ -257,7 +257,7 @@ async def test_two_replicas_killed_in_turn_under_edits_do_nothing_twice(
             await _until_converged(client, editor.wanted, 120)
             await _edit_and_kill(editor, account, replicas, rng)
             await _until_converged(client, editor.wanted, 120)
-            await asyncio.sleep(2)  # nothing follows
+            await asyncio.sleep(2)  # no more writes follow
             before = audited(plane.audit_log, PLACE)
             await asyncio.sleep(3)
             assert audited(plane.audit_log, PLACE) == before
@@ -278,4 +278,4 @@ async def test_two_replicas_killed_in_turn_under_edits_do_nothing_twice(
     assert list(account.same_content_twice()) == []
     assert applied <= len(
         versions
-    )  # an apply that changes nothing makes no version; one whose sender died may make one
+    )  # an apply without a change creates no version; the apply of a killed sender can create one

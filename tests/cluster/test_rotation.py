@@ -1,4 +1,4 @@
-"""Self-managed certificates are rotated, leaf and authority, under 200 reviews a second through the API server."""
+"""Self-managed certificates and their CA rotate during 200 reviews a second through the API server."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ pytestmark = pytest.mark.cluster
 
 SECONDS = 150.0 if LONG else 26.0
 RATE = 200.0  # reviews a second, each of which calls both replicas
-LEAST_RATE = 190.0 if LONG else 20.0  # what must be reached; in `make test` other workers want the same two cores
+LEAST_RATE = 190.0 if LONG else 20.0  # the required rate; in `make test`, other workers use the same two cores
 LIVES: dict[str, Any] = {"authority_life": "36s", "certificate_life": "16s", "authority_publish_time": "3s"}
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane of our own."""
+    """A separate control plane."""
     with started_plane(tmp_path_factory.mktemp("rotation") / "plane") as plane:
         yield plane
 
 
 @dataclass
 class Handshakes:
-    """Opens connections as somebody who knows the bundle of this moment and no open connection."""
+    """Opens new connections with the current CA bundle, as a client without open connections."""
 
     client: Client
     replicas: list[Replica]
@@ -72,8 +72,8 @@ class Handshakes:
             await writer.wait_closed()
 
 
-async def test_rotation_of_leaf_and_authority_fails_no_review(plane: Plane, tmp_path: Path) -> None:
-    """Lives of seconds, so that several authorities and many leaves pass by."""
+async def test_rotation_of_certificate_and_ca_fails_no_review(plane: Plane, tmp_path: Path) -> None:
+    """Lifetimes are seconds, so that several CAs and many certificates follow each other."""
     async with await Client.connect(str(plane.kubeconfig)) as client:
         await install_kinds(client)
         async with replicas(plane.kubeconfig, tmp_path, reconciler="false", **LIVES) as two:

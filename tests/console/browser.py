@@ -1,4 +1,4 @@
-"""The distribution's Chromium, headless, on a page of the console."""
+"""Runs the distribution's Chromium, headless, on a page of the console."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
     "--disable-lcd-text",  # pictures without coloured fringes
-    "--no-proxy-server",  # only the loopback interface is asked
+    "--no-proxy-server",  # only the loopback interface is used
 )
 
 
 def find_chromium() -> str | None:
-    """Return the path of a Chromium of this machine, or None."""
+    """Return the path of Chromium on this machine, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Run a browser around a block, with a profile folder of its own."""
+    """Run a browser during a block, with a separate profile folder."""
     executable = find_chromium()
     assert executable is not None, "there is no Chromium here"
     async with async_playwright() as playwright:
@@ -50,7 +50,7 @@ async def chromium() -> AsyncIterator[Browser]:
 async def browsing(
     browser: Browser, *, scheme: Literal["light", "dark"] = "light", java_script: bool = True, width: int = 1280
 ) -> AsyncIterator[BrowserContext]:
-    """Open a window without history around a block."""
+    """Open a private window during a block."""
     context = await browser.new_context(
         color_scheme=scheme, java_script_enabled=java_script, viewport={"width": width, "height": 900}
     )
@@ -61,7 +61,7 @@ async def browsing(
 
 
 async def open_page(context: BrowserContext, address: str, *, live: bool = True) -> Page:
-    """Open the console; with `live` wait until its stream is."""
+    """Open the console; with `live`, wait until its stream is open."""
     page = await context.new_page()
     await page.goto(address)
     if live:

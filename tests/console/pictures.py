@@ -1,6 +1,6 @@
-"""Takes the pictures of the console in its states: `python -m tests.console.pictures [NAME …]`.
+"""Takes the screenshots of the console: `python -m tests.console.pictures [NAME …]`.
 
-They go to docs/assets/console; look at them after a change of the page.
+They are in docs/assets/console. Check them after a change of the page.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def one() -> Scene:
 
 
 def progress() -> Scene:
-    """Adapters on their way, beside one that is served."""
+    """Adapters during their download, and one that is served."""
     scene = one()
     moving = {"percentage": 43, "downloadedBytes": 51 * MIB, "totalBytes": 118 * MIB}
     scene.artifact("legal-v1", 32)
@@ -112,7 +112,7 @@ def thousands() -> Scene:
 
 
 async def _nothing(page: Page, scene: Scene) -> None:
-    """The page as it opens."""
+    """The page after it opens."""
 
 
 async def _to_refusals(page: Page, scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Makes pictures of pages small: 256 colours are enough for them. Pure; only what Chromium's own PNGs need."""
+"""Reduces screenshots to 256 colors, to make the files small. Pure; supports only the PNGs that Chromium writes."""
 
 from __future__ import annotations
 

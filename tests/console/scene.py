@@ -1,4 +1,4 @@
-"""A console over informers that tests fill by hand: objects of every state, refusals, events, and a server for it."""
+"""A console over informers that tests fill: objects in every state, refusals, events, and a server."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _version = iter(range(1, 10**9))
 
 
 def stamp(**ago: float) -> str:
-    """Return a time so long ago as the API server writes it."""
+    """Return the time this long ago, in the format of the API server."""
     return (NOW - timedelta(**ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def obj(kind: Kind, namespace: str, name: str, **parts: Any) -> dict[str, Any]:
-    """Return an object with metadata of its own."""
+    """Return an object with metadata."""
     version = next(_version)
     metadata = {
         "namespace": namespace,
@@ -86,7 +86,7 @@ def service(
 
 
 class NoClient:
-    """A client that nobody calls; reviews of tokens answer by what the token says."""
+    """A client without an API server; it answers reviews of tokens by the text of the token."""
 
     def __init__(self) -> None:
         self.reviews = 0
@@ -105,14 +105,14 @@ class NoClient:
 
 @dataclass
 class Events:
-    """What an event follower shows."""
+    """Stands in for the follower of events."""
 
     newest: list[dict[str, Any]] = field(default_factory=list)
     problem: str | None = None
 
 
 class Scene:
-    """Informers, a console over them, and what feeds both."""
+    """Informers, a console over them, and methods that fill both."""
 
     def __init__(self, *, limits: Limits | None = None, synced: bool = True, **settings: Any) -> None:
         self.client = NoClient()
@@ -135,7 +135,7 @@ class Scene:
             self.sync()
 
     def sync(self) -> None:
-        """Let the caches be filled."""
+        """Mark the caches as filled."""
         for kind in AIM_KINDS:
             self.informers[kind].synced.set()
 
@@ -159,13 +159,13 @@ class Scene:
     def refuse(
         self, name: str, *errors: str, reason: str = "", seconds_ago: float = 0, operation: str = "CREATE"
     ) -> None:
-        """Note a refusal as admission does."""
+        """Record a refusal as admission does."""
         at = time.time() - seconds_ago
         told = (errors, tuple(reason.split()), len(errors))
         self.refusals.append(Refusal(at, "AIMService", "team-a", name, operation, *told))
 
     def tell(self, name: str, reason: str, message: str, *, bad: bool = False, **ago: float) -> None:
-        """Note an event."""
+        """Record an event."""
         self.events.newest = [
             *self.events.newest,
             {
@@ -203,7 +203,7 @@ class Scene:
         self.put(obj(AIM_ARTIFACT, namespace, name, spec=spec, status={"adapterPath": name}))
 
     def many(self, count: int) -> None:
-        """Store so many services of every kind of state, in a hundred namespaces."""
+        """Store this many services in all states, in a hundred namespaces."""
         for number in range(count):
             namespace = f"team-{number % 100:02d}"
             if number < 100:
@@ -212,9 +212,9 @@ class Scene:
 
     @asynccontextmanager
     async def served(self, port: int = 0, *, send_buffer: int | None = None) -> AsyncIterator[str]:
-        """Serve it on the loopback interface; gives the address of the page.
+        """Serve the console on the loopback interface; yields the address of the page.
 
-        Args: `send_buffer`: bytes that the kernel takes for a reader who does not read.
+        Args: `send_buffer`: bytes that the kernel buffers for a client that does not read.
         """
         app = at_listener(create_application(health_router([]), self.console.router()), "health")
         bounds = Bounds(connections=128, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)

@@ -1,4 +1,4 @@
-"""A reader of the pages: does what they say, in their order, and compares what they show with what is said."""
+"""A reader of the pages: follows their steps in order, and compares the outputs that they show with the real ones."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PATIENCE = 240  # seconds for one block
 
 @dataclass
 class Reader:
-    """A folder, an environment with kubectl and the plugin on the PATH, and all that was said so far."""
+    """A folder, an environment with kubectl and the plugin on the PATH, and all output so far."""
 
     folder: Path
     env: dict[str, str]
     said: list[str] = field(default_factory=list)
-    known: dict[str, str] = field(default_factory=dict)  # what a reader has instead of the pages' examples
+    known: dict[str, str] = field(default_factory=dict)  # what replaces the examples in the pages
 
     @classmethod
     def at(cls, cluster: Cluster, namespace: str, place: Path) -> Reader:
-        """Sit down at a desk: the repository's files, the tools, a kubeconfig whose namespace is the reader's own."""
+        """Prepare the repository's files, the tools, and a kubeconfig with the reader's own namespace."""
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         for context in config["contexts"]:
             context["context"]["namespace"] = namespace
@@ -49,7 +49,7 @@ class Reader:
         return cls(folder, env | {"S3": cluster.info["s3"]["root"]})
 
     def follow(self, steps: Iterable[Block]) -> None:
-        """Run commands, write files, look at what is shown."""
+        """Run commands, write files, compare outputs."""
         for block in steps:
             if block.language in SHELL:
                 self.run(block)
@@ -59,7 +59,7 @@ class Reader:
                 self.compare(block)
 
     def run(self, block: Block) -> str:
-        """Run a block as one script; it must end well, or badly where its mark says so."""
+        """Run a block as one script; it must succeed, or fail if its mark says so."""
         script = f"set -euo pipefail\n{self.own_words(block)}"
         done = subprocess.run(
             ["bash", "-c", script],
@@ -77,14 +77,14 @@ class Reader:
         return self.said[-1]
 
     def own_words(self, block: Block) -> str:
-        """Return a block's text with what is known put in."""
+        """Return a block's text with the known replacements."""
         text = textwrap.dedent(block.text)
         for theirs, ours in self.known.items():
             text = text.replace(theirs, ours)
         return text
 
     def compare(self, block: Block) -> None:
-        """What the page shows was said by the commands above it; an ellipsis stands for anything."""
+        """The commands above printed what the page shows; an ellipsis matches any text."""
         for line in block.text.splitlines():
             pattern = ".*".join(re.escape(part) for part in line.strip().split("…"))
             found = any(re.fullmatch(pattern, seen.strip()) for seen in self.said[-1].splitlines())

@@ -1,6 +1,6 @@
-"""The how-to pages about adapters, run as one story: their files written, their commands run, in their order.
+"""Follows the how-to pages about adapters as one story: writes their files and runs their commands, in order.
 
-The ordinary run adds, replaces and removes an adapter; the long run goes on to the pages about ranks and parents.
+The default run adds, replaces and removes an adapter. The long run continues with the pages about ranks and parents.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TINY = next(model for model in BASE_MODELS if model.model_id == "acme/tiny-llama
 
 
 def steps(page: str) -> list[Block]:
-    """The files and commands of a page."""
+    """Return the files and commands of a page."""
     return [block for block in blocks(DOCS / "how-to" / page) if block.title or block.language in SHELL]
 
 
 @pytest.fixture
 def reader(cluster: Cluster, namespace: str, tmp_path: Path) -> Reader:
-    """A reader with an adapter in a folder, and the two of the pages on the hub."""
+    """A reader with an adapter in a folder, and the two adapters of the pages on the hub."""
     hub = Path(cluster.info["hub"]["root"])
     for name in ("support-de", "medical"):
         write_adapter(hub, SampleAdapter(f"acme/{name}", TINY, 8))
@@ -43,7 +43,7 @@ def reader(cluster: Cluster, namespace: str, tmp_path: Path) -> Reader:
 def test_add_raise_move(reader: Reader, cluster: Cluster, namespace: str) -> None:
     """Add an adapter, replace and remove it; raise the ceiling; move from parentArtifact to compatibleWith."""
     (old,) = [block for block in steps("compatible-with.md") if block.title == "old.yaml"]
-    reader.follow([old])  # it was there before everything else
+    reader.follow([old])  # it exists before everything else
     objects = [obj | {"metadata": obj["metadata"] | {"namespace": namespace}} for obj in _load(reader, "old.yaml")]
     cluster.apply(*objects)
 
@@ -52,7 +52,7 @@ def test_add_raise_move(reader: Reader, cluster: Cluster, namespace: str) -> Non
     assert "can be served" in told
     assert "AIMService" in told
     assert "removed: support-de" in told
-    if not LONG:  # what follows rolls pods twice; `rank`, `check` and `add` are tried elsewhere in the ordinary run
+    if not LONG:  # the rest rolls pods twice; other tests of the default run cover `rank`, `check` and `add`
         return
 
     reader.follow(steps("raise-the-rank.md"))
@@ -80,8 +80,8 @@ def _plugin(reader: Reader, *words: str) -> tuple[str, ...]:
     return (str(reader.folder.parent / "bin/kubectl-aim_adapters"), *words)
 
 
-def test_no_block_of_the_pages_is_left_out() -> None:
-    """What is no command and no file would be left out in silence."""
+def test_no_block_of_the_pages_is_skipped() -> None:
+    """A block that is neither a command nor a file would be skipped silently."""
     for page in ("add-an-adapter.md", "raise-the-rank.md", "compatible-with.md"):
         for block in blocks(DOCS / "how-to" / page):
             assert block.title or block.language in SHELL, block.where

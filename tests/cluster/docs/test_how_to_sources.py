@@ -1,11 +1,11 @@
-"""The how-to pages about sources, adopting, rescue and GitOps, as one story of one namespace.
+"""Follows the how-to pages about sources, adoption, rescue and GitOps, as one story in one namespace.
 
-The ordinary run fetches from an S3 service and a private hub and bucket with nothing but the pages' credentials; the
-long run goes on to rescue an adapter that failed, to adopting, and to what GitOps tools are told.
+The default run fetches from an S3 service and from a private hub and bucket, with only the pages' credentials. The long
+run continues with the rescue of a failed adapter, adoption, and the health rules for GitOps tools.
 
-Not run here: what would take the webhooks from everybody else on the cluster, or needs KServe's own webhooks, Argo CD
-or Flux. `ELSEWHERE` says where it is kept; of the GitOps page the rules are evaluated over live objects, its ConfigMap
-is sent as a dry run, and Flux's Kustomization is only read: its kind is not here.
+Some blocks are not run here, because they remove the webhooks for all users of the cluster, or need KServe's own
+webhooks, Argo CD or Flux. `ELSEWHERE` names the tests that cover them. The rules of the GitOps page are evaluated over
+live objects. Its ConfigMap is sent as a dry run. Flux's Kustomization is only read, because its kind is not installed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONG = bool(os.environ.get("AIM_TEST_LONG"))
 PAGES = ("private-sources.md", "own-s3.md", "rescue.md", "adopt.md", "gitops.md")
 OWN_KEY, OWN_SECRET = "KEYOFOURS", "the-secret-of-our-own-service"
 ELSEWHERE = {
-    # the first words of a block → what else keeps it
+    # the first words of a block → the test that covers it
     "kubectl delete validatingwebhookconfiguration,mutating": "tests/chart/test_chart_release.py, the same line",
     "helm upgrade aim-adapters chart/": "tests/chart/test_chart_release.py: upgrades of a release",
     "helm install aim-adapters chart/": "tests/chart/test_chart_ports.py: admission alone",
@@ -43,7 +43,7 @@ ELSEWHERE = {
 
 
 def steps(page: str, *titles: str) -> list[Block]:
-    """The commands of a page that are run here and all its files; with `titles` those files alone."""
+    """Return the commands of a page that run here, and all its files; with `titles`, only those files."""
     found = [block for block in blocks(DOCS / "how-to" / page) if block.title or block.language in SHELL]
     if titles:
         return [block for block in found if block.title in titles]
@@ -56,7 +56,7 @@ class Desk:
 
     reader: Reader
     team: Team
-    done: set[str] = dataclasses.field(default_factory=set)  # where the blocks stand that were run
+    done: set[str] = dataclasses.field(default_factory=set)  # places of the blocks that were run
 
     def write(self, page: str, *titles: str) -> None:
         """Write files of a page, and apply them."""
@@ -76,7 +76,7 @@ class Desk:
         return every - self.done
 
     def secret(self, name: str, **values: str) -> None:
-        """Replace a Secret by one with these values; none: delete it."""
+        """Replace a Secret by one with these values; without values, delete it."""
         self.team.cluster.kubectl("delete", "secret", name, "-n", self.team.namespace, "--ignore-not-found")
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         metadata = {"name": name, "namespace": self.team.namespace}
@@ -86,7 +86,7 @@ class Desk:
 
 @pytest.fixture
 def own_s3(tmp_path: Path) -> Iterator[JsonObject]:
-    """An S3 service of one's own: https with an authority that nobody else knows, one adapter."""
+    """An S3 service with a private CA and one adapter."""
     authority = Authority.ensure(tmp_path / "authority")
     pair = authority.issue("s3", "s3", hosts=("127.0.0.1",), now=datetime.now(UTC))
     files = {"tls_cert": str(pair.certificate), "tls_key": str(pair.key)}
@@ -97,21 +97,21 @@ def own_s3(tmp_path: Path) -> Iterator[JsonObject]:
 
 @pytest.fixture
 def desk(cluster: Cluster, namespace: str, tmp_path: Path, own_s3: JsonObject) -> Desk:
-    """A reader who knows the hosts that the pages only give examples of."""
+    """A reader with real hosts instead of the examples in the pages."""
     reader, hub, s3 = Reader.at(cluster, namespace, tmp_path), cluster.info["hub"], cluster.info["s3"]
     reader.known = {
         "https://hub.example.com": hub["endpoint"],
         "https://minio.storage.svc:9000": own_s3["endpoint"],
-        "value: eu-central-1": "value: us-east-1",  # what the stand-in signs for
-        "region: eu-central-1": f"region: us-east-1\n      endpoint: {s3['endpoint']}",  # of the typed block
-        "aimsvc,aimart -A": "aimsvc,aimart",  # other tests' objects are wrong on purpose
+        "value: eu-central-1": "value: us-east-1",  # the region of the stand-in
+        "region: eu-central-1": f"region: us-east-1\n      endpoint: {s3['endpoint']}",  # in the typed block
+        "aimsvc,aimart -A": "aimsvc,aimart",  # objects of other tests are invalid on purpose
     }
     (reader.folder / "ca.crt").write_text(own_s3["ca"].read_text())
     return Desk(reader, Team(cluster, namespace))
 
 
 def test_sources_and_rescue(desk: Desk, own_s3: JsonObject) -> None:
-    """An own S3 service, then a private hub and bucket; in the long run the other pages."""
+    """Your own S3 service, then a private hub and bucket; in the long run the other pages."""
     team = desk.team
     use_an_own_s3(desk, own_s3)
     fetch_from_private_sources(desk)
@@ -126,13 +126,13 @@ def test_sources_and_rescue(desk: Desk, own_s3: JsonObject) -> None:
 
 
 def artifacts(team: Team) -> list[JsonObject]:
-    """All artifacts of the namespace."""
+    """Return all artifacts of the namespace."""
     return team.cluster.items("aimartifacts", team.namespace)
 
 
 def use_an_own_s3(desk: Desk, own_s3: JsonObject) -> None:
     """The page own-s3.md, from its Secret to a loaded adapter."""
-    desk.secret("aim-dev-s3", accessKeyId="WRONG", secretAccessKey="wrong")  # only the pages' keys are good ones
+    desk.secret("aim-dev-s3", accessKeyId="WRONG", secretAccessKey="wrong")  # only the keys of the pages are valid
     desk.reader.env |= {
         "AWS_ACCESS_KEY_ID": OWN_KEY,
         "AWS_SECRET_ACCESS_KEY": OWN_SECRET,
@@ -165,7 +165,7 @@ def fetch_from_private_sources(desk: Desk) -> None:
     write_adapter(Path(s3["root"]), SampleAdapter("partner-bucket/tone", TINY, 8))
     by_env = team.adapter("env-tone", team.put("env-tone", where="s3"), runtimeConfigName="with-env")
     names = ["private-tone", "env-tone", "partner-tone"]
-    team.apply(team.adapter("private-tone", private), by_env, team.adapter("support-de"))  # that one has no source
+    team.apply(team.adapter("private-tone", private), by_env, team.adapter("support-de"))  # this one has no source
     team.apply(team.service("chat", ["legal", "support-de", *names]))
     team.until_loaded("chat", *names)
     assert "chat" in desk.run("private-sources.md", "retry chat")
@@ -177,7 +177,7 @@ def fetch_from_private_sources(desk: Desk) -> None:
 
 
 def rescue(desk: Desk) -> None:
-    """The page rescue.md, on an adapter whose source is not there at first."""
+    """The page rescue.md, for an adapter whose source is missing at first."""
     team = desk.team
     team.until_failed("chat", "support-de", "SourceRepositoryNotFound")
     desk.run("rescue.md", "get pods")
@@ -189,7 +189,7 @@ def rescue(desk: Desk) -> None:
 
     assert "support-de" in desk.run("rescue.md", "disk --measure")
     desk.run("rescue.md", "reap=dry-run")
-    team.until("a sweep to be told of", lambda: team.get("aimartifact", "tiny-llama")["status"].get("lastReap"))
+    team.until("the sweep in the status", lambda: team.get("aimartifact", "tiny-llama")["status"].get("lastReap"))
     assert "Running" in desk.run("rescue.md", "describe aimsvc chat")
     desk.reader.known["chat-1a2b3c4d"] = team.isvc("chat")["metadata"]["name"]
     patch = next(block for block in blocks(DOCS / "how-to/rescue.md") if "patch isvc" in block.text)
@@ -199,7 +199,7 @@ def rescue(desk: Desk) -> None:
 
 
 def adopt(desk: Desk) -> None:
-    """The page adopt.md: two services more on the same base, judged together."""
+    """The page adopt.md: two more services on the same base."""
     desk.secret("aim-dev-hub", HF_TOKEN="unused", token="unused")
     desk.write("adopt.md", "chat-dynamic.yaml", "asserted.yaml")
     desk.run("adopt.md", "lint --cluster")
@@ -212,7 +212,7 @@ def adopt(desk: Desk) -> None:
 
 
 def health(desk: Desk) -> None:
-    """The page gitops.md: its rules over objects as they are; its ConfigMap is one that the API server takes."""
+    """The page gitops.md: its rules over live objects; the API server accepts its ConfigMap."""
     team = desk.team
     team.until_running("chat")
     rules = {rule["kind"]: rule for rule in manifest("flux.yaml")["spec"]["healthCheckExprs"]}
@@ -227,15 +227,15 @@ def health(desk: Desk) -> None:
 
 
 def restart(desk: Desk) -> None:
-    """The last resort of the page rescue.md; objects are judged afterwards as before."""
+    """The restart of the page rescue.md; reviews work afterwards as before."""
     desk.run("rescue.md", "rollout restart")
     argv = ("rollout", "status", "deploy/aim-adapters", "-n", "aim-system", "--timeout=120s")
     desk.team.cluster.kubectl(*argv, timeout=130)
     assert "configured" in desk.team.apply(desk.team.adapter("support-de", rank=7))
 
 
-def test_no_block_of_the_pages_is_left_out() -> None:
-    """Each block is a file or commands; the rescue's line is the one that the chart's tests run."""
+def test_no_block_of_the_pages_is_skipped() -> None:
+    """Each block is a file or commands; the chart's tests run the same rescue command."""
     told = Path(__file__).read_text(encoding="utf-8")
     for page in PAGES:
         for block in blocks(DOCS / "how-to" / page):

@@ -1,4 +1,4 @@
-"""The tutorial, run as a reader would: its commands in their order, on a cluster, in a namespace of its own."""
+"""Follows the tutorial as a reader would: its commands in order, on a cluster, in a separate namespace."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STEPS = [block for block in blocks(PAGE) if block.title or block.mark.split()[:1
 
 @pytest.fixture
 def reader(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Reader]:
-    """A reader; the adapter that the tutorial puts into the bucket is gone afterwards."""
+    """A reader; the adapter that the tutorial puts into the bucket is removed afterwards."""
     yield Reader.at(cluster, namespace, tmp_path)
     for file in sorted((Path(cluster.info["s3"]["root"]) / "eai-artifacts/adapters/my-tone").glob("*")):
         file.unlink()
 
 
-def test_the_tutorial_goes_as_it_says(reader: Reader, cluster: Cluster, namespace: str) -> None:
+def test_the_tutorial_works_as_written(reader: Reader, cluster: Cluster, namespace: str) -> None:
     pods: set[str] = set()
     for block in STEPS:
         reader.follow([block])

@@ -1,4 +1,4 @@
-"""A real control plane and the process node, once for all tests of this folder; a namespace for each test."""
+"""A real control plane and the process node for all tests of this folder; a namespace for each test."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 @pytest.fixture(scope="session")
 def node(plane: Plane) -> Iterator[NodeProcess]:
-    """Run the process node; $AIM_TEST_ISOLATION tries another way of keeping containers apart.
+    """Run the process node; $AIM_TEST_ISOLATION selects another way to isolate containers.
 
-    With `none` the tests of what it cannot do fail, and as root some of them leave files on the machine.
+    With `none`, the tests of missing features fail, and as root some of them leave files on the machine.
     """
     process = NodeProcess(plane, "--isolation", os.environ.get("AIM_TEST_ISOLATION", "auto"))
     process.start()
@@ -115,7 +115,7 @@ def node(plane: Plane) -> Iterator[NodeProcess]:
 
 
 class World:
-    """What a test does: objects in its own namespace, and waiting for what becomes of them."""
+    """What a test does: create objects in its own namespace, and wait for their state."""
 
     def __init__(self, kube: Kube, plane: Plane, node: NodeProcess, namespace: str) -> None:
         self.kube = kube
@@ -144,7 +144,7 @@ class World:
     async def pod(
         self, name: str, *command: str, image: str = "shell:1", pod: JsonObject | None = None, **container: Any
     ) -> JsonObject:
-        """Create a pod of one container `c`; it gets no token unless told, and never restarts unless told."""
+        """Create a pod of one container `c`; without a token and without restarts by default."""
         one = {"name": "c", "image": image, **({"command": list(command)} if command else {}), **container}
         spec = {
             "restartPolicy": "Never",
@@ -178,7 +178,7 @@ class World:
         raise AssertionError
 
     async def ended(self, name: str) -> JsonObject:
-        """Wait until the pod is over and return its container's terminated state."""
+        """Wait until the pod ends and return its container's terminated state."""
         pod = await self.until("pods", name, lambda p: p["status"]["phase"] in {"Succeeded", "Failed"})
         state: JsonObject = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         return state

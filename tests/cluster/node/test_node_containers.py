@@ -26,7 +26,7 @@ async def test_exit_code_zero_is_completed(world: World) -> None:
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("sh -c 'kill -9 $$$$'; exit $?", 137)])
-async def test_exit_code_is_told(world: World, script: str, code: int) -> None:
+async def test_exit_code_is_reported(world: World, script: str, code: int) -> None:
     await world.pod("bad", "sh", "-c", script)
     state = await world.ended("bad")
     assert (state["exitCode"], state["reason"]) == (code, "Error")
@@ -39,7 +39,7 @@ async def test_a_start_is_quick(world: World) -> None:
     began = time.monotonic()
     await world.pod("quick", "true")
     await world.ended("quick")
-    assert time.monotonic() - began < 3.0  # 0.3 s where nothing else runs; scheduling and a busy machine included
+    assert time.monotonic() - began < 3.0  # 0.3 s on an idle machine; includes scheduling and other load
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_failed_init_container_fails_a_pod_that_never_restarts(world: Worl
     assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
 
 
-async def test_sidecar_runs_beside_and_ends_with_the_pod(world: World) -> None:
+async def test_sidecar_runs_next_to_the_container_and_ends_with_the_pod(world: World) -> None:
     volume: dict[str, Any] = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
     sidecar = {
         "name": "side",

@@ -1,4 +1,4 @@
-"""The node's own life: it stops, is killed, comes back, and leaves nothing behind."""
+"""The life of the node: it stops, is killed, restarts, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_node_is_ready_with_its_gpus_and_labels(world: World) -> None:
     assert await world.kube.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}")
 
 
-async def test_killed_node_takes_every_process_with_it_and_comes_back(world: World, node: NodeProcess) -> None:
+async def test_killed_node_ends_every_process_and_restarts(world: World, node: NodeProcess) -> None:
     await world.pod("always", "sh", "-c", "setsid sleep 876543 & sleep 876543", pod={"restartPolicy": "Always"})
     await world.pod("never", "sleep", "876543")
     await world.pod("failing", "sleep", "876543", pod={"restartPolicy": "OnFailure"})
@@ -67,7 +67,7 @@ async def test_killed_node_takes_every_process_with_it_and_comes_back(world: Wor
     assert (done["status"]["phase"], done["status"]["containerStatuses"][0]["restartCount"]) == ("Succeeded", 0)
 
 
-async def test_stopped_node_lets_its_pods_say_goodbye(world: World, node: NodeProcess) -> None:
+async def test_stopped_node_ends_its_pods_gracefully(world: World, node: NodeProcess) -> None:
     script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await world.pod("p", "sh", "-c", script, pod={"restartPolicy": "Always"})
     await world.running("p")
@@ -79,7 +79,7 @@ async def test_stopped_node_lets_its_pods_say_goodbye(world: World, node: NodePr
     await world.until("pods", "p", lambda p: restarts(p) == 1)
 
 
-async def test_pod_deleted_while_the_node_was_away(world: World, node: NodeProcess) -> None:
+async def test_pod_deleted_while_the_node_was_down(world: World, node: NodeProcess) -> None:
     await world.pod("p", "sleep", "60", pod={"terminationGracePeriodSeconds": 1})
     await world.running("p")
     node.stop(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Probes, and Services that follow them."""
+"""Probes, and Services that depend on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cluster.node.conftest import World, is_ready, restarts
 
 pytestmark = pytest.mark.cluster
 
-# answers with the pod's name; /health is 503 while there is a file of that name in /sick
+# answers with the pod's name; /health is 503 while /sick has a file of that name
 SERVER = """
 import http.server, os, socket, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -100,12 +100,12 @@ async def test_failed_liveness_restarts(world: World) -> None:
     assert "failed liveness probe" in (await world.event("p", "Killing"))["message"]
 
 
-async def test_startup_probe_holds_the_others_back(world: World) -> None:
+async def test_startup_probe_delays_the_others(world: World) -> None:
     startup = {"tcpSocket": {"port": 8000}, "periodSeconds": 1, "failureThreshold": 30}
     liveness = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
     await world.pod("p", "sleep", "3", startupProbe=startup, livenessProbe=liveness)
     state = await world.ended("p")
-    assert state["exitCode"] == 0  # liveness never had its turn
+    assert state["exitCode"] == 0  # liveness did not run
     pod = await world.kube.get(world.path("pods", "p"))
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
 
@@ -115,7 +115,7 @@ async def test_http_probe_by_port_name_makes_ready_soon(world: World) -> None:
     await server(world, "web", startupProbe=slow, readinessProbe=slow)
     began = time.monotonic()
     await world.running("web")
-    assert time.monotonic() - began < 5  # a success is noticed long before the period is over
+    assert time.monotonic() - began < 5  # a success counts long before the period ends
 
 
 async def test_service_reaches_every_ready_pod_in_turn(world: World) -> None:
@@ -151,7 +151,7 @@ async def test_unready_and_deleted_pods_are_withdrawn(world: World) -> None:
     assert {await ask(address) for _ in range(6)} == {"two", "three"}
 
 
-async def test_large_answers_pass_whole_and_half_closed(world: World) -> None:
+async def test_large_answers_pass_completely_and_half_closed(world: World) -> None:
     code = """
 import os, socket
 listener = socket.create_server((os.environ["POD_IP"], 8000))

@@ -36,7 +36,7 @@ async def test_claim_is_a_directory_of_its_namespace(world: World) -> None:
     assert (folder / "out").read_text() == "inside\n"
 
 
-async def test_missing_sub_path_keeps_the_container_from_starting_until_it_is_there(world: World) -> None:
+async def test_missing_sub_path_blocks_the_container_until_it_exists(world: World) -> None:
     folder = await world.claim("disk")
     mounts = [{"name": "disk", "mountPath": "/adapters", "subPath": "uid-1", "readOnly": True}]
     await world.pod("p", "ls", "/adapters", pod={"volumes": [claim_volume("disk")]}, volumeMounts=mounts)
@@ -65,7 +65,7 @@ async def test_only_the_sub_path_is_seen_and_new_entries_show_up(world: World) -
     mounts = [{"name": "disk", "mountPath": "/v", "subPath": "mine", "readOnly": True}]
     await world.pod("p", "sh", "-c", script, pod={"volumes": [claim_volume("disk")]}, volumeMounts=mounts)
     await world.running("p")
-    await world.logged("p", "looked")  # it runs before its shell has looked
+    await world.logged("p", "looked")  # the write can precede the first read of the shell
     (folder / "new").mkdir()
     (folder / "new").rename(folder / "mine" / "late")
     assert (await world.ended("p"))["exitCode"] == 0
@@ -102,7 +102,7 @@ async def test_writable_root_is_the_containers_own_and_never_the_hosts(world: Wo
     assert not any(map(os.path.exists, ("/tmp/aim-dev-x", "/aim-dev-x", "/usr/aim-dev-x")))
 
 
-async def test_mount_paths_deep_below_what_the_host_has(world: World) -> None:
+async def test_mount_paths_that_the_host_lacks(world: World) -> None:
     paths = [
         "/workspace/cache/acme/tiny",
         "/etc/aim-adapters/tls",
@@ -130,7 +130,7 @@ async def test_volume_inside_another_volume(world: World) -> None:
     assert (inner / "b").exists()
 
 
-async def test_empty_dir_is_shared_within_the_pod_and_gone_with_it(world: World) -> None:
+async def test_empty_dir_is_shared_within_the_pod_and_deleted_with_it(world: World) -> None:
     other = {
         "name": "d", "image": "shell:1", "volumeMounts": [{"name": "e", "mountPath": "/e"}],
         "command": ["sh", "-c", "while [ ! -e /e/x ]; do sleep 0.05; done; cat /e/x"],
@@ -302,7 +302,7 @@ async def test_non_root_is_demanded_and_root_refused(world: World) -> None:
     assert (await world.ended("from-image"))["exitCode"] == 0
 
 
-async def test_our_own_code_runs_as_another_user_on_a_read_only_root(world: World) -> None:
+async def test_aim_adapters_runs_as_another_user_on_a_read_only_root(world: World) -> None:
     code = "import os, sys, devcluster.by_path, cli.program; print(os.getuid(), sys.flags.isolated)"
     context = {
         "runAsUser": 1000,

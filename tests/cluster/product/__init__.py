@@ -1,1 +1,1 @@
-"""The product on a whole cluster: adapters and services from apply to served and gone."""
+"""The product on a whole cluster: adapters and services from apply to serving and deletion."""

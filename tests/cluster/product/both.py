@@ -1,4 +1,4 @@
-"""One test body on teams of both pipelines, side by side: most of its time is waiting, so two take little longer."""
+"""Runs one test body on teams of both pipelines at once: most of its time is waiting, so this takes little longer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def on_both_pipelines(test: Callable[[T], None]) -> Callable[[dict[str, T]], None]:
-    """Make a test that runs this body at once on what the fixture `teams` has for each pipeline."""
+    """Return a test that runs this body at once on each team of the fixture `teams`."""
 
     def both(teams: dict[str, T]) -> None:
         side_by_side(test, teams)
@@ -20,9 +20,9 @@ def on_both_pipelines(test: Callable[[T], None]) -> Callable[[dict[str, T]], Non
 
 
 def side_by_side(body: Callable[[T], None], over: dict[str, T]) -> None:
-    """Run a body over each value at once and wait for all; fail with the first that failed, and tell of every one.
+    """Run a body over each value at once and wait for all; fail with the first failure, and print all.
 
-    Args: `over`: what the body is given, by the name under which its failure is told.
+    Args: `over`: the argument of the body, by the name for its failure.
     """
     with ThreadPoolExecutor(len(over)) as pool:
         running = {name: pool.submit(body, value) for name, value in over.items()}

@@ -18,7 +18,7 @@ def team(cluster: Cluster, namespace: str) -> Team:
 
 @pytest.fixture
 def teams(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[dict[str, Team]]:
-    """A team on each pipeline, by the pipeline's name; each has a namespace of its own."""
+    """A team on each pipeline, by the pipeline's name; each has its own namespace."""
     with new_namespaces(cluster, *(f"{request.node.nodeid} {pipeline}" for pipeline in PIPELINES)) as names:
         made = {pipeline: Team(cluster, name, pipeline) for pipeline, name in zip(PIPELINES, names, strict=True)}
         made["template"].apply(*made["template"].model_and_template())

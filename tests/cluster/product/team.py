@@ -1,4 +1,4 @@
-"""A team in a namespace of its own: what it applies, and how it looks at what became of it."""
+"""A team in its own namespace: what it applies, and how it reads the result."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "adapters"
 ON_DISK = ("Downloaded", "Loaded")
 IMAGE = "aim-dev/model-server:0.13.0"
 PIPELINES = ("profile", "template")
-# the stand-in looks at its folder each second, not each fifth (the least that the product may tell a server): it is the
-# product that the tests wait for
+# the stand-in reads its folder each second instead of each fifth (the product's minimum), so that the tests wait for
+# the product only
 _WATCHFUL = {"name": "AIM_STAND_IN_REFRESH_SECONDS", "value": "1"}
 
 
@@ -39,7 +39,7 @@ class Team:
     # -- sources ----------------------------------------------------------------------------------------------------
 
     def put(self, name: str, *, rank: int = 8, where: str = "hf") -> str:
-        """Put a good adapter for the small base at a source of this namespace; return its URI."""
+        """Put a valid adapter for the small base into a source of this namespace; return its URI."""
         if where == "hf":
             write_adapter(Path(self.cluster.info["hub"]["root"]), SampleAdapter(f"{self.namespace}/{name}", TINY, rank))
             return f"hf://{self.namespace}/{name}"
@@ -47,14 +47,14 @@ class Team:
         return f"s3://{self.namespace}/{name}/"
 
     def put_fixture(self, fixture: str) -> str:
-        """Put one of the adapters made by the real library on the hub; return its URI."""
+        """Put one of the adapters that the real library wrote onto the hub; return its URI."""
         target = Path(self.cluster.info["hub"]["root"]) / self.namespace / fixture
         if not target.exists():
             shutil.copytree(FIXTURES / fixture, target)
         return f"hf://{self.namespace}/{fixture}"
 
     def requests(self, source: str) -> list[JsonObject]:
-        """What a source was asked so far."""
+        """Return the requests to a source so far."""
         facts = self.cluster.info[source]
         secret = facts["token"] if source == "hub" else facts["secretKey"]
         request = urllib.request.Request(f"{facts['endpoint']}/_requests", headers={"X-Control-Secret": secret})
@@ -88,7 +88,7 @@ class Team:
         return self._object("v1alpha1", "AIMService", name, {"model": {"name": "tiny"}} | body)
 
     def model_and_template(self) -> list[JsonObject]:
-        """What the template pipeline needs beside the service."""
+        """The other objects that the template pipeline needs."""
         source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
         hardware = {"gpu": {"model": "MI300X", "count": 1}}
         return [
@@ -103,7 +103,7 @@ class Team:
     # -- acting -----------------------------------------------------------------------------------------------------
 
     def apply(self, *objects: JsonObject) -> str:
-        """Apply objects; fails the test when one is refused."""
+        """Apply objects; fail the test if one is refused."""
         return self.cluster.apply(*objects)
 
     def delete(self, kind: str, name: str) -> None:
@@ -141,18 +141,18 @@ class Team:
         )
 
     def running(self, service: str) -> tuple[str, int, int]:
-        """What must not change when adapters come and go: pod UID, restart count, InferenceService generation."""
+        """Return what must not change when adapters change: pod UID, restart count, InferenceService generation."""
         (pod,) = self.pods(service)
         restarts = sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
         return pod["metadata"]["uid"], restarts, self.isvc(service)["metadata"]["generation"]
 
     def replaced(self, service: str, before: tuple[str, int, int]) -> bool:
-        """Whether one pod runs, and it is another than before (see `running`)."""
+        """Whether one pod runs, and it is not the same as before (see `running`)."""
         pods = self.pods(service)
         return len(pods) == 1 and pods[0]["metadata"]["uid"] != before[0]
 
     def models(self, service: str) -> set[str]:
-        """Ask the model server what it lists."""
+        """Ask the model server for its list of models."""
         url = (self.isvc(service).get("status") or {}).get("url")
         if not url:
             return set()
@@ -176,7 +176,7 @@ class Team:
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     def until(self, what: str, probe: Callable[[], Any], timeout: float = 150) -> Any:
-        """Wait for something; show the service's world when it does not come."""
+        """Wait for a fact; show the service and its objects if it does not become true."""
         try:
             return self.cluster.wait(probe, timeout=timeout, what=what)
         except BaseException:
@@ -185,7 +185,7 @@ class Team:
             raise
 
     def until_loaded(self, service: str, *adapters: str) -> None:
-        """Wait until the status says that all replicas have loaded these adapters, and the server says so too."""
+        """Wait until status and server both report that all replicas have loaded these adapters."""
         for adapter in adapters:
             self.until(f"{adapter} to be loaded", partial(self._is_loaded, service, adapter))
         assert set(adapters) <= self.models(service)
@@ -209,7 +209,7 @@ class Team:
         return found
 
     def base_models(self) -> list[JsonObject]:
-        """Return the artifacts of base models, which caches make."""
+        """Return the artifacts of base models, which caches create."""
         return [a for a in self.cluster.items("aimartifacts", self.namespace) if a["spec"]["type"] == "model"]
 
     def versions(self) -> dict[str, str]:

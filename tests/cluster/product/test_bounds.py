@@ -1,4 +1,4 @@
-"""What waits: a lower ceiling for ranks that are not known, a removed adapter's entry for a server that keeps it."""
+"""Bounded waits: a lower ceiling waits for unknown ranks, a removed adapter's entry for a server that keeps it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cluster.product.team import Team
 
 @on_both_pipelines
 def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: Team) -> None:
-    """While an artifact is missing the old ceiling stays, in status and pod; docs/contract.md, Static ceiling."""
+    """While an artifact is missing, status and pod keep the old ceiling; docs/contract.md, Static ceiling."""
     team.apply(team.adapter("a", team.put("a")))
     team.apply(team.service("svc", ["a", "later"], adapterRuntime={"maxRank": 64}))
     team.until_loaded("svc", "a")
@@ -38,7 +38,7 @@ def test_a_lower_ceiling_waits_until_every_rank_is_known_then_rolls_once(team: T
 
 @on_both_pipelines
 def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_time(team: Team) -> None:
-    """Its bytes do not wait, its entry waits for the grace, then an event follows; docs/contract.md, Subtree sync."""
+    """Its files are deleted first, its entry waits for the grace period; docs/contract.md, Subtree sync."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     stubborn = [{"name": "AIM_STAND_IN_KEEP", "value": "a"}]
     team.apply(team.service("svc", ["a", "b"], env=stubborn))
@@ -51,7 +51,7 @@ def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_tim
     assert team.entry("svc", "a")["state"] == "Deleting"
     assert team.status("svc")["adapterSummary"] == "1/1"
     team.until("its entry to go", lambda: not team.entry("svc", "a"))
-    assert team.models("svc") >= {"a", "b"}  # the server goes on
+    assert team.models("svc") >= {"a", "b"}  # the server keeps running
     events = [e for e in team.cluster.items("events", team.namespace) if e["reason"] == "AdapterUnloadOverdue"]
     assert [(e["type"], "adapter a " in e["message"]) for e in events] == [("Warning", True)]
     assert team.entry("svc", "b")["state"] == "Loaded"
@@ -60,8 +60,8 @@ def test_an_adapter_that_a_server_never_unloads_leaves_the_status_in_bounded_tim
 
 
 @on_both_pipelines
-def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(team: Team) -> None:
-    """It starts with all declared adapters or not at all; the status says why; docs/contract.md, Serving gate."""
+def test_a_static_server_whose_disk_is_deleted_waits_for_all_adapters(team: Team) -> None:
+    """It starts with all declared adapters or not at all, and the status shows why; docs/contract.md, Serving gate."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     team.apply(team.service("svc", ["a", "b"], mode="static"))
     team.until_loaded("svc", "a", "b")
@@ -84,8 +84,8 @@ def test_a_static_server_whose_disk_is_gone_waits_for_all_adapters_and_says_so(t
         gone = f'claim "{old_disk}" that they mount is gone with its base'
         return f"{gone}; for b, mend what lastError says or create the service anew without it" in message
 
-    team.until("the status to say that no pod can start", told)
+    team.until("the status to report that no pod can start", told)
     team.until("Ready to follow", lambda: team.condition("svc", "Ready")["status"] == "False")
     assert "Loaded" not in {entry["state"] for entry in team.status("svc")["adapters"]}
-    team.put("b")  # the retry comes by itself
+    team.put("b")  # the retry is automatic
     team.until_loaded("svc", "a", "b")

@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class Killer(threading.Thread):
-    """Kills stagings of some namespaces, found by their own arguments, a random moment after each was seen."""
+    """Kills staging processes of some namespaces, found by their arguments, at a random moment after their start."""
 
     def __init__(self, namespaces: Iterable[str], dice: random.Random) -> None:
         super().__init__(daemon=True)
@@ -43,7 +43,7 @@ class Killer(threading.Thread):
             time.sleep(0.02)
 
     def spare(self, *namespaces: str) -> None:
-        """Kill no more in these namespaces, but for what is about to be killed."""
+        """Stop killing in these namespaces, except processes that are already selected."""
         self._over.update(namespaces)
 
     def _stagings(self) -> Iterator[tuple[int, str]]:
@@ -52,7 +52,7 @@ class Killer(threading.Thread):
                 yield int(path.name), namespace
 
     def _namespace(self, process: Path) -> str | None:
-        """Return the namespace that a process stages for, None when it does something else."""
+        """Return the namespace that a process stages for, None for other processes."""
         try:
             arguments = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -80,7 +80,7 @@ def killer(teams: dict[str, Team]) -> Iterator[Killer]:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether an adapter's directory holds both files, or was moved away while it was read."""
+    """Whether an adapter's directory has both files, or was moved away during the check."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _edit_under_kills(killer: Killer, team: Team) -> None:
         declared = [name for name in NAMES if dice.random() < 0.6]
         team.apply(team.service("svc", declared))
         time.sleep(dice.uniform(0.2, 1.5))
-        for name in team.staged("svc"):  # whatever is there is whole
+        for name in team.staged("svc"):  # every directory is complete
             assert _is_whole(team.subtree("svc") / name), f"{name} is torn"
     killer.spare(team.namespace)
     sys.stdout.write(f"{team.pipeline}: {killer.kills[team.namespace]} stagings killed\n")

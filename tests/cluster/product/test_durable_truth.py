@@ -1,4 +1,4 @@
-"""The numbered weak spots of a system that does this job today: each is a test here."""
+"""Known weak spots of comparable systems, numbered: one test for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cluster.product.team import ON_DISK, Team
 
 
 @on_both_pipelines
-def test_weak_spot_01_a_set_that_returns_really_prunes(team: Team) -> None:
+def test_weak_spot_01_returning_to_an_earlier_set_prunes(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     team.apply(team.service("svc", ["a", "b"]))
@@ -59,11 +59,13 @@ def test_weak_spot_06_an_artifact_recreated_with_another_source_is_staged_again(
 
 
 @on_both_pipelines
-def test_weak_spot_07_one_bad_adapter_harms_no_other(team: Team) -> None:
+def test_weak_spot_07_an_invalid_adapter_does_not_affect_others(team: Team) -> None:
     team.apply(team.adapter("bad", team.put_fixture("damaged-weights-truncated"), rank=16))
     team.apply(team.adapter("good", team.put("good")), team.service("svc", ["bad", "good"]))
     team.until_loaded("svc", "good")
-    team.until_failed("svc", "bad", "AdapterWeightsTruncated")  # and is tried again, during which no time is told
+    team.until_failed(
+        "svc", "bad", "AdapterWeightsTruncated"
+    )  # and is retried; the status shows no time during the retry
     team.until("the time of the next try", lambda: team.entry("svc", "bad").get("nextRetryTime"))
     team.until("the service to be degraded", lambda: team.status("svc")["status"] == "Degraded")
     assert team.condition("svc", "Ready")["status"] == "True"
@@ -86,8 +88,8 @@ def test_weak_spot_08_an_existing_cache_gets_its_disk(team: Team) -> None:
 
 
 @on_both_pipelines
-def test_weak_spot_10_the_status_says_what_the_server_loaded(team: Team) -> None:
-    """Listed by the server, not just on the disk; a server that refuses is told."""
+def test_weak_spot_10_the_status_reports_what_the_server_loaded(team: Team) -> None:
+    """Loaded means listed by the server, not only on the disk; a refusal of the server is reported."""
     team.apply(team.adapter("odd", team.put_fixture("qwen2-bias-lora-only"), compatibleWith=["acme/tiny-llama"]))
     team.apply(team.service("svc", ["odd"]))
     team.until("the refusal to be seen", lambda: team.entry("svc", "odd").get("state") in ("LoadRejected", "Failed"))
@@ -101,7 +103,7 @@ def test_weak_spot_11_an_artifacts_env_cannot_redirect_the_writer(team: Team) ->
 
 
 @on_both_pipelines
-def test_weak_spot_12_no_secret_is_seen_outside_its_secret(team: Team) -> None:
+def test_weak_spot_12_no_credential_appears_outside_its_secret(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a", where="s3")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     secrets = [team.cluster.info["s3"]["secretKey"], team.cluster.info["hub"]["token"]]
@@ -133,7 +135,7 @@ def test_a_lost_status_is_rebuilt_without_a_download(team: Team) -> None:
 
 
 @on_both_pipelines
-def test_the_sweep_reclaims_what_a_deleted_service_left(team: Team) -> None:
+def test_the_sweep_deletes_the_files_of_a_deleted_service(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]), team.service("stays", ["a"]))
     team.until_loaded("svc", "a")
     team.until_loaded("stays", "a")
@@ -155,7 +157,7 @@ def test_failed_staging_is_retried_at_once_when_asked(team: Team) -> None:
 
 @on_both_pipelines
 def test_changed_content_is_fetched_when_asked_and_never_mixed(team: Team) -> None:
-    """Another content under a known name goes out of the server before the new one comes in."""
+    """The server unloads the old content of a name before the new content becomes visible."""
     team.apply(team.adapter("a", team.put("a", rank=4)), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     old = team.entry("svc", "a")["digest"]

@@ -1,4 +1,4 @@
-"""An exact adapter belongs to its parent: it waits for it, is served with it, and goes with it."""
+"""An adapter with parentArtifact waits for its parent, is served with it, and is deleted with it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def _exact(team: Team, name: str, parent: str) -> JsonObject:
 
 
 def _ready(team: Team, name: str) -> tuple[str, str]:
-    """Status and the reason of Ready of an artifact."""
+    """Return the status and the reason of Ready of an artifact."""
     status = team.get("aimartifact", name).get("status") or {}
     reason = next((c["reason"] for c in status.get("conditions", []) if c["type"] == "Ready"), "")
     return status.get("status", ""), reason
 
 
 @on_both_pipelines
-def test_an_exact_adapter_waits_for_its_parent_is_served_and_goes_with_it(team: Team) -> None:
+def test_an_exact_adapter_waits_for_its_parent_and_is_deleted_with_it(team: Team) -> None:
     team.put("a")
     assert 'no AIMArtifact "base" exists yet' in team.apply(_exact(team, "a", "base"))
     team.until("it to wait for its parent", lambda: _ready(team, "a") == ("Pending", "ParentArtifactNotFound"))
@@ -27,7 +27,7 @@ def test_an_exact_adapter_waits_for_its_parent_is_served_and_goes_with_it(team: 
     team.apply(team._object("v1alpha1", "AIMArtifact", "base", spec))
     team.until("it to wait for the disk", lambda: _ready(team, "a") == ("Pending", "ParentLacksAdapterDisk"))
 
-    team.apply(team.service("svc", ["a"]))  # its cache adopts the parent and asks for a disk
+    team.apply(team.service("svc", ["a"]))  # its cache adopts the parent and requests a disk
     team.until_loaded("svc", "a")
     assert _ready(team, "a") == ("Ready", "AdapterValidated")
     base = team.get("aimartifact", "base")
@@ -40,7 +40,7 @@ def test_an_exact_adapter_waits_for_its_parent_is_served_and_goes_with_it(team: 
     team.until("the adapter to go with its parent", lambda: not team.get("aimartifact", "a"))
 
 
-def test_an_adapter_is_no_parent(team: Team) -> None:
+def test_an_adapter_cannot_be_a_parent(team: Team) -> None:
     team.apply(_exact(team, "child", "parent"))
     team.apply(team.adapter("parent"))
     team.until("it to fail", lambda: _ready(team, "child") == ("Failed", "ParentArtifactNotModel"))

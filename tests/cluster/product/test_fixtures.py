@@ -1,4 +1,4 @@
-"""Every adapter that the real library made, good and bad, declared on one running service."""
+"""Every adapter that the real library wrote, valid and invalid, declared on one running service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROWS = list(csv.DictReader((FIXTURES / "INDEX.tsv").read_text().splitlines(), de
 
 
 @on_both_pipelines
-def test_each_fixture_ends_as_its_index_says(team: Team) -> None:
+def test_each_fixture_has_the_result_in_its_index(team: Team) -> None:
     names = [row["name"] for row in ROWS]
     team.apply(*(team.adapter(name, team.put_fixture(name), rank=16, modelId=f"acme/{name}") for name in names))
     team.apply(team.service("svc", names, adapterRuntime={"maxRank": 512}))
@@ -25,7 +25,7 @@ def test_each_fixture_ends_as_its_index_says(team: Team) -> None:
     for row in ROWS:
         entry = team.entry("svc", row["name"])
         good = not row["expect"].startswith("reject")
-        # a base of another family: named by the preflight, refused or without effect, never served in silence
+        # a base of another family: reported by the preflight, refused or without effect, never served silently
         foreign = row["base"] != "acme/tiny-llama"
         ends_well = entry["state"] in ON_DISK or (entry["state"] == "LoadRejected" and "bias" in row["expect"])
         if not foreign and good != ends_well:

@@ -1,4 +1,4 @@
-"""Adapters from apply to served to gone, over both pipelines."""
+"""Adapters from apply to serving and deletion, over both pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cluster.product.team import ON_DISK, Team
 
 
 @on_both_pipelines
-def test_adapters_come_and_go_without_a_restart(team: Team) -> None:
+def test_adapters_change_without_a_restart(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b", where="s3")))
     team.apply(team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
@@ -47,13 +47,13 @@ def test_a_static_service_waits_for_all_and_infers_its_ceiling(team: Team) -> No
         "reason": "AdaptersStaging",
         "message": "",
     }
-    team.put("large", rank=20)  # the retry comes by itself
+    team.put("large", rank=20)  # the retry is automatic
     team.until_loaded("svc", "small", "large")
     assert team.status("svc")["adapterMaxRank"] == 32
 
 
-def test_nothing_is_written_at_rest_nor_without_jobs_nor_after_a_restart_of_ours(team: Team) -> None:
-    """Weak spots 3, 5, 13 and 14, a service of each pipeline: a second pass writes nothing, whatever became of Jobs."""
+def test_nothing_is_written_at_rest_without_jobs_or_after_a_restart_of_aim_adapters(team: Team) -> None:
+    """Weak spots 3, 5, 13 and 14, a service of each pipeline: a second pass writes nothing, even without its Jobs."""
     other = Team(team.cluster, team.namespace, "template")
     team.apply(*other.model_and_template(), team.adapter("a", team.put("a")))
     services = {"svc": team, "by-template": other}
@@ -125,8 +125,8 @@ def test_a_raised_ceiling_rolls_once_and_admits_a_larger_adapter(team: Team) -> 
 
 
 @on_both_pipelines
-def test_a_namespace_with_everything_in_it_goes_away(team: Team) -> None:
-    """No finalizer of aim-adapters, so nothing hangs."""
+def test_a_namespace_with_all_kinds_of_objects_is_deleted(team: Team) -> None:
+    """aim-adapters sets no finalizer, so nothing blocks the deletion."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     team.cluster.kubectl("delete", "namespace", team.namespace, "--wait=true", "--timeout=80s", timeout=90)

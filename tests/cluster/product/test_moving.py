@@ -1,4 +1,4 @@
-"""Another operator's live service is taken over: its InferenceService, claims and disk, without a restart."""
+"""aim-adapters takes over another operator's running service, claims and disk, without a restart."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from devcluster.base_models import write_base_model
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import TINY, Team
 
-OTHER = "another-operator"  # the setting adoptManagedBy of the tests' cluster
+OTHER = "another-operator"  # the setting adoptManagedBy of the test cluster
 THEIRS = {"app.kubernetes.io/managed-by": OTHER}
 PAUSED = "aim.eai.amd.com/reconciliation-paused"
 TAKE_OVER = "aim.eai.amd.com/take-over"
-NAME = "svc-by-another"  # as we would never call it
+NAME = "svc-by-another"  # a name that aim-adapters does not use
 
 
 def named(team: Team, name: str) -> JsonObject:
@@ -33,7 +33,7 @@ def tell(team: Team, kind: str, name: str, status: JsonObject) -> None:
 
 
 def base_with_their_claims(team: Team) -> None:
-    """A base model whose claims another operator made and filled: names and labels are its own."""
+    """A base model whose claims another operator created and filled, with its own names and labels."""
     base = team._object("v1alpha1", "AIMArtifact", "base", {"type": "model", "sourceUri": f"hf://{TINY.model_id}"})
     base["metadata"]["annotations"] = {PAUSED: "true"}
     base["spec"] |= {"modelId": TINY.model_id, "size": "16Mi", "adapterDisk": {"size": "1Gi"}}
@@ -54,7 +54,7 @@ def base_with_their_claims(team: Team) -> None:
 
 
 def serve_as_another(team: Team) -> None:
-    """Replace our InferenceService by one as another operator would write it, and forget what we said."""
+    """Replace the InferenceService by one that another operator wrote, and clear the status."""
     ours = team.isvc("svc")
     annotate(team, "aimservice", "svc", f"{PAUSED}=true")
     text = json.dumps(ours["spec"])
@@ -89,7 +89,7 @@ def pods(team: Team) -> dict[str, int]:
 
 
 def ready_pods(team: Team) -> int:
-    """Return how many of them are ready."""
+    """Return the number of ready pods."""
     return int((team.get("deployment", f"{NAME}-predictor").get("status") or {}).get("readyReplicas", 0))
 
 
@@ -100,7 +100,7 @@ def env_of(team: Team) -> dict[str, str]:
 
 
 def served_message(team: Team) -> str:
-    """Return what the status says of the InferenceService."""
+    """Return the condition of the InferenceService in the status."""
     return str(team.condition("svc", "InferenceServiceReady").get("message", ""))
 
 

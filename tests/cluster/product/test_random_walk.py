@@ -1,6 +1,6 @@
-"""A random walk over the whole product on a live cluster: users, failures and restarts of ours, then what must hold.
+"""A random walk over the product on a live cluster: users, failures and restarts, then a check of the final state.
 
-`AIM_TEST_LONG=1` walks further, from a seed of its own each time; `AIM_CLUSTER_WALK_STEPS` and `AIM_CLUSTER_WALK_SEED`
+`AIM_TEST_LONG=1` walks further, from a new seed each time; `AIM_CLUSTER_WALK_STEPS` and `AIM_CLUSTER_WALK_SEED`
 choose both (a walk repeats as far as a live cluster does).
 """
 
@@ -25,7 +25,7 @@ _ROLLS = ("PredictorChanged", "AdapterMaxRankChanged")
 
 
 class Walker:
-    """One team's service under random hands."""
+    """One team's service under random actions."""
 
     def __init__(self, team: Team, rng: random.Random) -> None:
         self.team, self.rng = team, rng
@@ -47,7 +47,7 @@ class Walker:
         self.team.cluster.kubectl(*argv)
         return name
 
-    # -- what may happen --------------------------------------------------------------------------------------------
+    # -- the actions ------------------------------------------------------------------------------------------------
 
     def edit_list(self) -> str:
         self.adapters = self.rng.sample(ADAPTERS, self.rng.randint(0, len(ADAPTERS)))
@@ -179,7 +179,7 @@ def _picture(team: Team) -> JsonObject:
 
 
 @on_both_pipelines
-def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
+def test_after_any_walk_the_state_is_as_declared(team: Team) -> None:
     seed = int(SEED)
     walker = Walker(team, random.Random(seed))
     print(f"AIM_CLUSTER_WALK_SEED={seed}, {STEPS} steps")  # noqa: T201 - shown when it fails
@@ -188,7 +188,7 @@ def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
         for _ in range(STEPS):
             walker.step()
             _note_template(team, templates)
-        team.until("the world to be as declared", lambda: _settled(team, walker), timeout=240)
+        team.until("the state to be as declared", lambda: _settled(team, walker), timeout=240)
         _note_template(team, templates)
         rolls = sum(len(versions) - 1 for versions in templates.values())
         said = [event for event in team.cluster.items("events", team.namespace) if event["reason"] in _ROLLS]
@@ -204,7 +204,7 @@ def test_after_any_walk_the_world_is_as_declared(team: Team) -> None:
 
 
 def _note_template(team: Team, templates: dict[str, list[JsonObject]]) -> None:
-    """Remember each pod template that an InferenceService was seen to have, in turn."""
+    """Record each pod template of an InferenceService, in order."""
     isvc = team.isvc("svc")
     if not isvc:
         return

@@ -1,4 +1,4 @@
-"""What a quota or a webhook of others refuses: the status says which object and why, stays true, and all goes on."""
+"""A quota or another webhook refuses an object: the status reports which and why, and the rest keeps working."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLAIMS, JOBS, SERVERS = "persistentvolumeclaims", "count/jobs.batch", "count/inf
 
 
 def _refuse(team: Team, *resources: str) -> None:
-    """Let the namespace have none of these."""
+    """Forbid these kinds in the namespace with a quota."""
     metadata = {"name": "none", "namespace": team.namespace}
     hard = dict.fromkeys(resources, "0")
 
@@ -23,7 +23,7 @@ def _refuse(team: Team, *resources: str) -> None:
         counted = known and status.get("used", {}).keys() >= hard.keys()
         if (
             known and not counted
-        ):  # a young cluster's controller learns KServe's kinds late, and looks at new quotas only
+        ):  # the controller of a new cluster discovers KServe's kinds late, and evaluates new quotas only
             team.delete("resourcequota", "none")
         return bool(counted)
 
@@ -37,7 +37,7 @@ def _base_says(team: Team) -> str:
 
 
 @on_both_pipelines
-def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) -> None:
+def test_a_quota_for_claims_jobs_or_servers_is_reported_until_it_is_removed(team: Team) -> None:
     _refuse(team, CLAIMS, JOBS, SERVERS)
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until(
@@ -64,8 +64,8 @@ def test_a_quota_for_claims_jobs_or_servers_is_told_and_left_behind(team: Team) 
 
 
 @on_both_pipelines
-def test_a_webhook_of_others_that_is_down_is_told_and_waited_for(team: Team) -> None:
-    """KServe away: its webhook stands before each InferenceService."""
+def test_an_unavailable_webhook_of_another_program_is_reported_until_it_is_back(team: Team) -> None:
+    """KServe is down: its webhook blocks each InferenceService."""
     name = f"down-{team.namespace}"
     hook = {
         "name": "down.example.com",

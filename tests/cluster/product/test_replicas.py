@@ -11,7 +11,7 @@ from tests.cluster.product.team import Team
 
 
 def _ask(pod: JsonObject, path: str, body: dict[str, str] | None = None) -> str:
-    """Ask one replica, past the Service."""
+    """Ask one replica directly, without the Service."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://{pod['status']['podIP']}:8000{path}", data)
     with urllib.request.urlopen(request, timeout=5) as answer:
@@ -22,7 +22,7 @@ Counted = tuple[str, int | None, int | None]
 
 
 def _until_counted(team: Team, adapter: str, *wanted: Counted) -> set[str]:
-    """Wait for a state with n of m, all of one version of the status; return the states that were seen on the way."""
+    """Wait for a state with n of m in one version of the status; return the states that were seen before."""
     seen: list[Counted] = []
 
     def counted() -> bool:
@@ -46,10 +46,10 @@ def test_an_adapter_is_loaded_when_every_replica_lists_it(team: Team) -> None:
     forgetful = team.pods("svc")[0]
     name = forgetful["metadata"]["name"]
 
-    # one server forgets an adapter, just when another adapter and a third replica come
+    # one server drops an adapter while another adapter and a third replica are added
     _ask(forgetful, "/v1/unload_lora_adapter", {"lora_name": "a"})
     team.apply(team.service("svc", ["a", "b"], replicas=3))
-    states = ("Downloaded", "LoadRejected")  # at once the latter, when its three intervals are over already
+    states = ("Downloaded", "LoadRejected")  # immediately the latter, if its three intervals are already over
     _until_counted(team, "a", *((state, n, m) for state in states for n, m in ((1, 2), (2, 3))))
     _until_counted(team, "b", ("Loaded", 3, 3))
     assert _until_counted(team, "a", ("LoadRejected", 2, 3)) <= {"Downloaded", "LoadRejected"}, "one does not list it"
@@ -63,7 +63,7 @@ def test_an_adapter_is_loaded_when_every_replica_lists_it(team: Team) -> None:
     assert team.condition("svc", "Ready")["status"] == "True"
     assert team.status("svc")["adapterSummary"] == "2/2"  # it counts as Downloaded
 
-    # the pod is replaced: its successor is asked, and not blamed before it had its time
+    # the pod is replaced: its successor gets the same time before it is reported
     team.cluster.kubectl("delete", "pod", name, "-n", team.namespace, "--wait=false")
     _until_counted(team, "a", ("Loaded", 3, 3))
     team.until_running("svc")

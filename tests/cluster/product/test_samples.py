@@ -1,4 +1,4 @@
-"""The source document's example of the template pipeline, as it is in the repository; `make demo` serves the other."""
+"""The sample of the template pipeline in the repository; `make demo` serves the other sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody tries who has not read the manual: each attempt ends well, or says what is wrong and what to do."""
+"""Attempts of a user who has not read the manual: each one works, or reports the problem and the fix."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ def _template_cache(team: Team) -> JsonObject:
 
 
 def _fetched(team: Team) -> int:
-    """How often weights of this namespace's adapters were asked for."""
+    """Return how often weights of this namespace's adapters were requested."""
     asked = (json.dumps(request) for request in team.requests("hub"))
     return sum(1 for request in asked if ".safetensors" in request and team.namespace in request)
 
 
 @on_both_pipelines
 def test_own_base_and_cache_are_adopted(team: Team) -> None:
-    """A model artifact and a cache that were there before are used as they are: nothing is downloaded twice."""
+    """An existing model artifact and cache are used unchanged: nothing is downloaded twice."""
     caches, reference = f"aim{team.pipeline}caches", f"{team.pipeline}CacheRef"
     cache = _profile_cache(team) if team.pipeline == "profile" else _template_cache(team)
     team.apply(_model(team, "my-base"), cache, team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     bases = [a for a in team.cluster.items("aimartifacts", team.namespace) if a["spec"].get("type") != "adapter"]
     assert [base["metadata"]["name"] for base in bases] == ["my-base"]
-    assert "adapterDisk" not in bases[0]["spec"]  # nobody writes a user's spec
+    assert "adapterDisk" not in bases[0]["spec"]  # no controller writes a user's spec
     assert [c["metadata"]["name"] for c in team.cluster.items(caches, team.namespace)] == ["mine"]
     assert team.status("svc")["cache"][reference]["name"] == "mine"
 
 
 @on_both_pipelines
-def test_a_paused_service_is_left_as_it_is(team: Team) -> None:
+def test_a_paused_service_is_not_changed(team: Team) -> None:
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     team.cluster.kubectl("annotate", "aimsvc", "svc", "-n", team.namespace, f"{PAUSED}=true")
@@ -80,22 +80,22 @@ def test_a_paused_service_is_left_as_it_is(team: Team) -> None:
     assert team.isvc("svc")["metadata"]["generation"] == before
     assert team.running("svc") == pods
     assert team.entry("svc", "a")["state"] == "Loaded"
-    assert team.status("svc")["observedGeneration"] == generation  # what was not handled is not called so
+    assert team.status("svc")["observedGeneration"] == generation  # observedGeneration does not claim an unhandled spec
     team.cluster.kubectl("annotate", "aimsvc", "svc", "-n", team.namespace, f"{PAUSED}-")
     team.until("the edits to be followed", lambda: team.status("svc").get("runtime", {}).get("replicas") == "2/2")
     team.until("a to leave", lambda: not team.entry("svc", "a"))
 
 
 @on_both_pipelines
-def test_a_status_that_somebody_edits_is_put_right(team: Team) -> None:
-    """An entry taken away, then lies about all of it; a wholly lost status is the business of another test."""
+def test_an_edited_status_is_corrected(team: Team) -> None:
+    """One entry is removed, then all fields are falsified; another test covers a completely lost status."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")), team.service("svc", ["a", "b"]))
     team.until_loaded("svc", "a", "b")
     pods = team.running("svc")
     asked = _fetched(team)
     _patch_status(team, "aimsvc", "svc", {"status": {"adapters": [team.entry("svc", "b")], "adapterMaxRank": None}})
     team.until_loaded("svc", "a", "b")
-    team.until("the ceiling to be told", lambda: team.status("svc").get("adapterMaxRank") == 32)
+    team.until("the ceiling in the status", lambda: team.status("svc").get("adapterMaxRank") == 32)
     lies = {"conditions": None, "status": "Failed", "adapterSubtreeSyncKey": None, "observedGeneration": 1}
     _patch_status(team, "aimsvc", "svc", {"status": lies})
     team.until_running("svc")
@@ -111,14 +111,14 @@ def test_a_pool_that_no_node_offers_is_named_with_its_labels(team: Team) -> None
         found = team.condition("svc", "InferenceServiceReady")
         return found if found.get("reason") in ("NoMatchingNode", "Unschedulable") else None
 
-    found: JsonObject = team.until("the empty pool to be told", told)
+    found: JsonObject = team.until("the empty pool in the status", told)
     assert "MI355X" in found["message"] or "node" in found["message"]
     team.until("the labels", lambda: "aim-accelerator.MI355X" in json.dumps(team.status("svc")["conditions"]))
     profile = team.get("aimprofile", "rare")["status"]
     assert (profile["status"], profile["matchingNodes"]) == ("NotAvailable", 0)
 
 
-def test_no_template_and_several_are_told_apart(team: Team) -> None:
+def test_no_template_and_several_have_different_reasons(team: Team) -> None:
     source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
     first, template = team.model_and_template()
     second = {**template, "metadata": {**template["metadata"], "name": "tiny-2"}}
@@ -139,15 +139,17 @@ def test_no_template_and_several_are_told_apart(team: Team) -> None:
 def test_a_class_that_cannot_be_shared_is_reported(team: Team) -> None:
     disk = {"size": "1Gi", "storageClassName": "aim-dev-rwo"}
     team.apply(_model(team, "base", adapterDisk=disk), team.adapter("a", team.put("a")), team.service("svc", ["a"]))
-    team.until("the class to be told", lambda: "aim-dev-rwo" in team.condition("svc", "Adapters").get("message", ""))
+    team.until(
+        "the storage class in the status", lambda: "aim-dev-rwo" in team.condition("svc", "Adapters").get("message", "")
+    )
     artifact = {c["type"]: c for c in team.get("aimartifact", "base")["status"]["conditions"]}
     assert artifact["AdapterDiskReady"]["status"] == "False"
     assert "ReadWriteMany" in artifact["AdapterDiskReady"]["message"]
 
 
 @on_both_pipelines
-def test_a_base_deleted_under_a_server_and_the_status_stays_true(team: Team) -> None:
-    """The pods serve from the disk of the old base until all is on the new one; the status says so all the while."""
+def test_the_status_stays_correct_while_the_base_of_a_server_is_deleted(team: Team) -> None:
+    """The pods serve from the disk of the old base until the new disk has all adapters; the status reports it."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     (old,) = team.pods("svc")
@@ -170,17 +172,17 @@ def test_a_base_deleted_under_a_server_and_the_status_stays_true(team: Team) -> 
 
 
 @on_both_pipelines
-def test_a_disk_deleted_under_a_server_comes_back_whole(team: Team) -> None:
-    """Kubernetes keeps a claim that is mounted; when its last pod has gone a new one is filled again."""
+def test_a_deleted_disk_of_a_server_is_filled_again(team: Team) -> None:
+    """Kubernetes keeps a claim while it is mounted; after its last pod, a new claim is filled."""
     team.apply(team.adapter("a", team.put("a")), team.service("svc", ["a"]))
     team.until_loaded("svc", "a")
     claim = team.status("svc")["adapterDiskPersistentVolumeClaim"]
     uid = team.get("pvc", claim)["metadata"]["uid"]
     team.cluster.kubectl("delete", "pvc", claim, "-n", team.namespace, "--wait=false")
     time.sleep(2)
-    assert team.entry("svc", "a")["state"] == "Loaded"  # it is served
+    assert team.entry("svc", "a")["state"] == "Loaded"  # the adapter is served
     assert team.condition("svc", "Ready")["status"] == "True"
-    team.until("the deletion to be told", lambda: "being deleted" in team.condition("svc", "Adapters")["message"])
+    team.until("the deletion in the status", lambda: "being deleted" in team.condition("svc", "Adapters")["message"])
     team.cluster.kubectl("delete", "pods", "--all", "-n", team.namespace, "--wait=true", "--grace-period=1", timeout=90)
 
     def anew() -> bool:

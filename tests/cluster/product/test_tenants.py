@@ -1,4 +1,4 @@
-"""Two tenants on one cluster: what one writes brings it nothing of the other, nor a credential that it may not read."""
+"""Two tenants on one cluster: nothing that one writes gives access to the other, or to a credential."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster.product.team import PIPELINES, Team
 
 
 class Tenants(NamedTuple):
-    """The tenant that attacks and the other one, each with a service that runs."""
+    """The attacking tenant and the other one, each with a running service."""
 
     team: Team
     victim: Team
@@ -23,7 +23,7 @@ class Tenants(NamedTuple):
 
 @pytest.fixture(scope="module")
 def teams(cluster: Cluster) -> Iterator[dict[str, Tenants]]:
-    """Two tenants on each pipeline; the second has a Secret of its own."""
+    """Two tenants on each pipeline; the second one has a Secret."""
     names = [f"{pipeline} {who}" for pipeline in PIPELINES for who in ("attacks", "suffers")]
     with new_namespaces(cluster, *names) as namespaces:
         made = [Team(cluster, name, said.split()[0]) for name, said in zip(namespaces, names, strict=True)]
@@ -41,13 +41,13 @@ def teams(cluster: Cluster) -> Iterator[dict[str, Tenants]]:
 
 
 def told(team: Team) -> str:
-    """All that somebody without rights on Secrets can read of a namespace."""
+    """Return everything in a namespace that a user without rights on Secrets can read."""
     kinds = "aimservices,aimartifacts,inferenceservices,jobs,pods,configmaps,events,aimprofilecaches,aimtemplatecaches"
     return team.cluster.kubectl("get", kinds, "-n", team.namespace, "-o", "yaml").stdout
 
 
 @on_both_pipelines
-def test_secret_a_source_brings_no_credential_into_a_status(tenants: Tenants) -> None:
+def test_secret_a_source_cannot_put_a_credential_into_a_status(tenants: Tenants) -> None:
     """A kubelet replaces `$(NAME)` in the arguments of a container."""
     team = tenants.team
     uri = f"hf://{team.namespace}/a/$(AWS_SECRET_ACCESS_KEY)"
@@ -59,7 +59,7 @@ def test_secret_a_source_brings_no_credential_into_a_status(tenants: Tenants) ->
 
 
 @on_both_pipelines
-def test_secret_one_of_another_namespace_is_given_to_nobody(tenants: Tenants) -> None:
+def test_secret_of_another_namespace_reaches_no_job(tenants: Tenants) -> None:
     team, victim = tenants
     reference: JsonObject = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}
     team.apply(team.adapter("b", team.put("b"), env=[reference]), team.service("svc", ["a", "b"]))
@@ -72,8 +72,8 @@ def test_secret_one_of_another_namespace_is_given_to_nobody(tenants: Tenants) ->
 
 
 @on_both_pipelines
-def test_path_a_forged_directory_touches_no_other_disk(tenants: Tenants) -> None:
-    """Somebody who may write the status of artifacts says where an adapter shall lie, and which claim is its disk."""
+def test_path_a_forged_directory_changes_no_other_disk(tenants: Tenants) -> None:
+    """A user with rights on the status of artifacts sets another path for an adapter, and another claim as its disk."""
     team, victim = tenants
     files = {path: path.stat().st_mtime_ns for path in victim.subtree("svc").rglob("*")}
     assert files
@@ -82,7 +82,7 @@ def test_path_a_forged_directory_touches_no_other_disk(tenants: Tenants) -> None
     patch = f'{{"status":{{"adapterPath":"{path}"}}}}'
     argv = ("patch", "aimartifact", "a", "-n", team.namespace, "--subresource=status", "--type=merge", "-p", patch)
     said = team.cluster.kubectl(*argv, check=False)
-    if said.returncode == 0:  # the schema may refuse it already
+    if said.returncode == 0:  # the schema can refuse it first
         team.cluster.kubectl("annotate", "aimartifact", "a", "-n", team.namespace, "aim.eai.amd.com/restage=1")
         team.until(
             "the path to be refused",
@@ -97,7 +97,7 @@ def test_path_a_forged_directory_touches_no_other_disk(tenants: Tenants) -> None
     team.cluster.kubectl(*argv)
     own = base["status"]["adapterPersistentVolumeClaim"]
     team.until(
-        "the forged claim to be mended",
+        "the forged claim to be corrected",
         lambda: team.get("aimartifact", name)["status"]["adapterPersistentVolumeClaim"] == own,
     )
     assert {path: path.stat().st_mtime_ns for path in victim.subtree("svc").rglob("*")} == files
@@ -106,7 +106,7 @@ def test_path_a_forged_directory_touches_no_other_disk(tenants: Tenants) -> None
 
 @on_both_pipelines
 def test_level_of_a_model_server_is_baseline(tenants: Tenants) -> None:
-    """What SECURITY.md says, by the API server's own admission of pods. The chart's tests have the restricted level."""
+    """The API server's own admission of pods confirms SECURITY.md. The chart's tests cover the restricted level."""
     team = tenants.team
     (pod,) = team.pods("svc")
     baseline, restricted = _admitted(team, pod["spec"], "baseline"), _admitted(team, pod["spec"], "restricted")
@@ -118,7 +118,7 @@ def test_level_of_a_model_server_is_baseline(tenants: Tenants) -> None:
 
 
 def _admitted(team: Team, spec: JsonObject, level: str) -> str:
-    """Return what the API server says about a pod in a namespace that enforces a level."""
+    """Return the API server's answer about a pod in a namespace that enforces a level."""
     name = f"{team.namespace}-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level}
     team.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

@@ -1,4 +1,4 @@
-"""The weak spots that show at rest and in what people are told; the others are in test_durable_truth."""
+"""Weak spots at rest and in messages; the others are in test_durable_truth."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
 LONG = os.environ.get("AIM_TEST_LONG") == "1"
-RESTLESS = 200 if LONG else 16  # services that are not ready: with 200 the reference operator never rests
+RESTLESS = 200 if LONG else 16  # services that are not ready: with 200, the reference operator never stops writing
 
 
 @on_both_pipelines
-def test_weak_spot_13_the_order_of_a_static_list_means_nothing(team: Team) -> None:
-    """Another order is accepted, handled, and changes neither pods nor what is staged."""
+def test_weak_spot_13_the_order_of_a_static_list_has_no_meaning(team: Team) -> None:
+    """Another order is accepted, and changes neither pods nor staged adapters."""
     team.apply(team.adapter("a", team.put("a")), team.adapter("b", team.put("b")))
     team.apply(team.service("svc", ["a", "b"], mode="static"))
     team.until_loaded("svc", "a", "b")
@@ -33,12 +33,12 @@ def test_weak_spot_13_the_order_of_a_static_list_means_nothing(team: Team) -> No
 
 
 @on_both_pipelines
-def test_weak_spot_14_passes_over_the_same_failure_tell_it_no_more(team: Team) -> None:
-    """Each try of a source that failed is told, and counted on one event; a pass that tries nothing says nothing."""
+def test_weak_spot_14_passes_report_the_same_failure_once(team: Team) -> None:
+    """Each failed attempt is counted on one event; a pass without an attempt writes no event."""
     team.apply(team.adapter("broken"), team.service("svc", ["broken", "missing"]))
     first = team.until_failed("svc", "broken", "SourceRepositoryNotFound")
     team.until("another try", lambda: team.entry("svc", "broken").get("attempts", 0) > first["attempts"])
-    for number in range(8):  # each of these is a pass
+    for number in range(8):  # each of these causes a pass
         team.cluster.kubectl("annotate", "aimsvc", "svc", f"poke={number}", "--overwrite", "-n", team.namespace)
     told: Counter[str] = Counter()
     for event in team.cluster.items("events", team.namespace):
@@ -64,7 +64,7 @@ def test_weak_spot_16_hundreds_that_are_not_ready_rest(team: Team) -> None:
         found = team.cluster.items("aimservices", team.namespace)
         return len(found) == RESTLESS and all((one.get("status") or {}).get("conditions") for one in found)
 
-    team.until("all to be told of", told)
+    team.until("events for all", told)
     before = team.until_at_rest(quiet=8)  # longer than refresh_interval and probe_period
     assert sum(1 for name in before if name.startswith("AIMService/")) == RESTLESS
     ready = {

@@ -1,4 +1,4 @@
-"""The health rules of the GitOps page, run here: there is neither Argo CD nor Flux, and no Lua."""
+"""Runs the health rules of the GitOps page in Python: Argo CD, Flux and Lua are not available here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = DOCS / "how-to" / "gitops.md"
 
 
 class Table(dict[str, Any]):
-    """A Lua table: what is not there is nil."""
+    """A Lua table: a missing key is nil."""
 
     def __getattr__(self, name: str) -> Any:
         return self.get(name)
@@ -34,7 +34,7 @@ def manifest(title: str) -> Any:
 
 
 def run_lua(script: str, obj: dict[str, Any]) -> Table:
-    """Run the little Lua that the page uses, as Python: assignments, if, for over ipairs, comparisons."""
+    """Run the subset of Lua that the page uses, as Python: assignments, if, for over ipairs, comparisons."""
     lines, depth = [], 1
     for line in script.splitlines():
         words = line.strip().replace("~=", "!=").replace("nil", "None")
@@ -55,7 +55,7 @@ def run_lua(script: str, obj: dict[str, Any]) -> Table:
 
 
 def run_cel(expression: str, obj: dict[str, Any]) -> bool:
-    """Evaluate the little CEL that the page uses, as Python."""
+    """Evaluate the subset of CEL that the page uses, as Python."""
     python = expression.replace("||", " or ").replace("&&", " and ")
     python = re.sub(r"!has\(([\w.]+)\)", r"(\1 is None)", python)
     python = re.sub(r"has\(([\w.]+)\)", r"(\1 is not None)", python)

@@ -1,8 +1,8 @@
-"""What the pages hold: code blocks with their marks, links, anchors, commands.
+"""Reads the pages: code blocks with their marks, links, anchors, commands.
 
-A mark is a comment above a block. AIM manifests need none: they are checked. `test: refused REASON` and
-`test: warned REASON` say what is expected, `test: values` that it is values of the chart, `test: yaml` that it only
-must be YAML, `test: run` that the cluster test runs it, `test: run fails` that it then fails.
+A mark is a comment above a block. AIM manifests need no mark: a test judges them. `test: refused REASON` and
+`test: warned REASON` expect a refusal or a warning. `test: values` marks values of the chart. `test: yaml` marks other
+YAML. The cluster test runs a block with `test: run`, and expects `test: run fails` to fail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHELL = frozenset({"sh", "bash", "shell", "console"})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `language` may be empty; `title` is the name of a file that it stands for."""
+    """A fenced block. `language` may be empty; `title` is the name of a file that it shows."""
 
     page: str  # relative to the repository
     line: int
@@ -50,7 +50,7 @@ class Block:
 
 @cache
 def all_pages() -> tuple[Path, ...]:
-    """Return every page: of docs/, and those beside it that the site has too."""
+    """Return every page: those in docs/, and those outside of it that are on the site."""
     outside = [ROOT / name for name in OUTSIDE if (ROOT / name).exists()]
     return (*sorted(DOCS.rglob("*.md")), *outside)
 
@@ -62,7 +62,7 @@ def name_of(page: Path) -> str:
 
 @cache
 def blocks(page: Path) -> tuple[Block, ...]:
-    """Return the blocks of a page in order."""
+    """Return the blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
@@ -89,7 +89,7 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Return the targets of all links of a page; a link in code is not one."""
+    """Return the targets of all links of a page, except those in code."""
     text = re.sub(r"`[^`\n]*`", "`code`", prose(page))
     return _LINK.findall(text)
 
@@ -101,7 +101,7 @@ def images(page: Path) -> list[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Return the anchors of a page's headings, as both GitHub and the site make them of plain words."""
+    """Return the anchors of a page's headings, as GitHub and the site derive them."""
     found: set[str] = set()
     for title in _HEADING.findall(prose(page)):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "").lower()
@@ -122,7 +122,7 @@ class Command:
 
 
 def shell_lines(block: Block) -> Iterator[str]:
-    """Yield the command lines of a block: in `console` those behind `$ `; continued lines joined, comments left out."""
+    """Yield the command lines of a block, joined and without comments; in `console`, those after `$ `."""
     text = block.text.replace("\\\n", " ")
     end = ""  # of a here-document
     for line in text.splitlines():
@@ -139,7 +139,7 @@ def shell_lines(block: Block) -> Iterator[str]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yield the simple commands of a shell block, those inside of `$(…)` too."""
+    """Yield the simple commands of a shell block, including those inside `$(…)`."""
     for line in shell_lines(block):
         yield from _split(line, block.where)
 

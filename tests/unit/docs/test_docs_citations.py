@@ -86,7 +86,7 @@ def test_each_cited_heading_exists() -> None:
 
 
 def test_the_pages_are_cited() -> None:
-    """The search finds citations at all."""
+    """The search finds citations."""
     assert sum(len(CITATION.findall(_text(path))) for path in _sources()) > 50
 
 

@@ -40,7 +40,7 @@ def test_generated_pages_are_current(module: str) -> None:
     assert not drift(target, target.directory), f"run `python -m {module} write`"
 
 
-def test_each_setting_is_there() -> None:
+def test_each_setting_is_on_its_page() -> None:
     page = _page("settings.md")
     for info in describe_settings():
         assert f"`{info.key}`" in page
@@ -54,7 +54,7 @@ def test_each_fixed_number_is_described() -> None:
     assert FIXED.keys() == ReconcileSettings.__dataclass_fields__.keys() - settings
 
 
-def test_each_metric_is_there() -> None:
+def test_each_metric_is_on_its_page() -> None:
     page = _page("metrics.md")
     found = {info.name: info for info in find_metrics()}
     for info in found.values():
@@ -66,7 +66,7 @@ def test_each_metric_is_there() -> None:
                 assert {name, f"{name}_total"} & found.keys(), f"{path}: {name} is in no module that the page looks at"
 
 
-def test_each_command_and_target_is_there() -> None:
+def test_each_command_and_target_is_on_its_page() -> None:
     page = _page("commands.md")
     for info in describe_commands():
         if not info.is_group:
@@ -75,7 +75,7 @@ def test_each_command_and_target_is_there() -> None:
         assert f"`make {target}`" in _page("make.md")
 
 
-def test_each_room_says_what_it_is_for_and_what_it_leaves_to_others() -> None:
+def test_each_room_states_its_purpose_and_its_limits() -> None:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     for room in packages["packages"]:
         words = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text())) or ""
@@ -91,7 +91,13 @@ def test_each_make_target_has_a_help() -> None:
 # -- reasons --------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"^([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?=:|$)")
-_SPOKEN = {"Condition": 2, "Gate": 0, "EventNote": 1, "_last_error": 0, "JobResult": None}  # call → place of the reason
+_SPOKEN = {
+    "Condition": 2,
+    "Gate": 0,
+    "EventNote": 1,
+    "_last_error": 0,
+    "JobResult": None,
+}  # call → position of the reason
 _TYPES_AND_STATES = """
 AdapterDiskReady ArtifactsReady CacheReady CacheStorageReady LoadRejected NotAvailable PredictorReady PodScheduled
 """
@@ -192,7 +198,7 @@ STAND_INS = frozenset({"devcluster.md", "devcluster-sources.md", "kserve-stand-i
 
 
 def test_reasons_that_pages_name_exist() -> None:
-    """A reason in backquotes on a page of prose is one that the program speaks."""
+    """A reason in backquotes on a hand-written page is one that the program uses."""
     known = {*Reason, *NO_REASONS}
     suffixes = (
         "NotFound",

@@ -1,4 +1,4 @@
-"""Links lead somewhere, every page is on the site, and nothing is loaded from elsewhere."""
+"""Link targets exist, every page is on the site, and nothing is loaded from another host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM_OUTSIDE = dict(re.findall(r'"([\w/.]+\.md)": "(project/[\w.]+)"', HOOKS))
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads mkdocs.yml, whose tags name functions of the site's own program."""
+    """Reads mkdocs.yml, whose tags name functions of mkdocs."""
 
 
 _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
@@ -31,7 +31,7 @@ def _nav(entry: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in [*links(page), *images(page)]:
         if re.match(r"(https?|mailto):", target):
             continue
@@ -43,11 +43,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(found), f"{name_of(page)}: {target}"
 
 
-FOLDERS = "api|app|bench|certs|chart|config|console|devcluster|disk|docs|examples|reconcile|rules|tests|webhooks"
+_ROOMS = """
+api app bench certs chart cli config console devcluster disk docs examples kube reconcile rules tests tools webhooks
+"""
+FOLDERS = "|".join(_ROOMS.split())
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=name_of)
-def test_files_that_are_named_exist(page: Path) -> None:
+def test_named_files_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":  # it names files of the past
         return
     for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text()):
@@ -63,7 +66,7 @@ def test_every_page_is_on_the_site_once() -> None:
     assert set(listed) == there | from_outside
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_nothing_is_loaded_from_another_host() -> None:
     for page in all_pages():
         assert not [block for block in blocks(page) if block.language == "mermaid"], "its script comes from a CDN"
         assert not [image for image in images(page) if re.match(r"(https?:)?//", image)], name_of(page)
@@ -73,7 +76,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     assert config["strict"] is True
 
 
-def test_decisions_are_numbered_listed_and_whole() -> None:
+def test_decisions_are_numbered_listed_and_complete() -> None:
     folder = DOCS / "decisions"
     index = (folder / "README.md").read_text()
     found = sorted(path for path in folder.glob("*.md") if path.name != "README.md")

@@ -1,4 +1,4 @@
-"""Every manifest in the pages and every example is judged as a cluster would judge it."""
+"""Every manifest in the pages and every example gets the verdict that a cluster would give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.docs.pages import ROOT, Block, all_blocks, all_pages, blocks, na
 from tools.chart import render as render_chart
 
 BUILT_IN = [cluster_profile(), runtime_config(hub="http://127.0.0.1:1", s3="http://127.0.0.1:2")]
-ELSEWHERE = frozenset({"docs/lint.md"})  # shows wrong manifests; kept by tests/unit/cli/test_people_docs.py
+ELSEWHERE = frozenset({"docs/lint.md"})  # shows invalid manifests; checked by tests/unit/cli/test_people_docs.py
 PAGES_WITH_YAML = [
     page
     for page in all_pages()
@@ -38,7 +38,7 @@ def _objects(block: Block) -> list[JsonObject]:
     try:
         found = [entry for entry in yaml.safe_load_all(block.text) if entry is not None]
     except yaml.YAMLError as error:
-        pytest.fail(f"{block.where}: is not valid YAML: {error}")
+        pytest.fail(f"{block.where}: not valid YAML: {error}")
     return found
 
 
@@ -107,7 +107,7 @@ def test_manifests_are_judged_as_marked(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_YAML, ids=name_of)
-def test_a_manifest_of_another_kind_has_its_mark(page: Path) -> None:
+def test_other_yaml_blocks_have_a_mark(page: Path) -> None:
     for block in blocks(page):
         if block.language != "yaml":
             continue
@@ -146,7 +146,7 @@ def test_json_is_json() -> None:
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
-def test_examples_are_right(folder: Path) -> None:
+def test_examples_are_valid(folder: Path) -> None:
     collected = Collected()
     for file in sorted(folder.glob("*.yaml")):
         collected.add(*read(str(file)), "default")
@@ -159,7 +159,7 @@ def test_examples_are_right(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
 def test_examples_lead_to_a_server(folder: Path) -> None:
-    """The controllers' own decisions, played through: each service of an example gets its InferenceService."""
+    """The decision functions of the controllers lead each service of an example to its InferenceService."""
     done = CliRunner().invoke(cli, ["render", "-f", str(folder)])
     assert done.exit_code == 0, done.output
     made = [obj["kind"] for obj in yaml.safe_load_all(done.stdout) if obj]

@@ -1,4 +1,4 @@
-"""The pictures show what the programs say today: the refusal is judged again, and each command still exists."""
+"""The pictures show the current output: the refusal is computed again, and each command still exists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.docs.pages import DOCS, ROOT, all_pages, images
 from tools.reference_commands import describe_commands
 
 PICTURES = sorted((DOCS / "assets/pictures").glob("*.svg"))
-BASE = "tiny-llama-hf-acme-tiny-llama-43dc5fac"  # as the cache names it
+BASE = "tiny-llama-hf-acme-tiny-llama-43dc5fac"  # the name that the cache gives it
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def script() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
 
 def words(picture: Path) -> str:
-    """What a picture says, on one line."""
+    """Return the text of a picture on one line."""
     text = picture.read_text(encoding="utf-8")
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text[text.index("</style>") :])).split())
 
@@ -51,7 +51,7 @@ def test_a_picture_fetches_nothing_and_is_shown(picture: Path) -> None:
     assert picture.name in shown
 
 
-def test_the_refusal_is_what_the_rules_say(script: ModuleType) -> None:
+def test_the_refusal_matches_the_rules(script: ModuleType) -> None:
     info = {"s3": {"accessKey": "a", "secretKey": "b"}, "hub": {"token": "c"}}
     objects: list[JsonObject] = [obj for obj in script.story(info) if obj["kind"] == "AIMArtifact"]
     spec = {"type": "model", "sourceUri": "hf://acme/tiny-llama", "modelId": "acme/tiny-llama"}

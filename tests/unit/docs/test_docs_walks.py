@@ -1,4 +1,4 @@
-"""The walks of CONTRIBUTING.md lead through commits that exist, with the titles and files that the page names."""
+"""The walks of CONTRIBUTING.md name commits that exist, with their titles and the files that they touch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def git(*words: str) -> str:
 
 @cache
 def whole_history() -> bool:
-    """Whether the commits are all here: no shallow clone, and no copy of the files with a history of its own."""
+    """Whether the whole history is here: not a shallow clone, and not a copy of the files with another history."""
     return git("rev-parse", "--is-shallow-repository") == "false" and int(git("rev-list", "--count", "HEAD") or 0) > 150
 
 
@@ -32,7 +32,7 @@ def test_there_are_walks() -> None:
 
 
 @pytest.mark.parametrize("row", WALKS, ids=lambda row: row["hash"])
-def test_a_commit_has_the_title_and_files_of_the_page(row: dict[str, str]) -> None:
+def test_a_commit_has_the_title_and_files_of_its_row(row: dict[str, str]) -> None:
     if not whole_history():
         pytest.skip("no git history here (a shallow clone, or no clone)")
     assert git("log", "-1", "--format=%s", row["hash"]) == row["title"]

@@ -1,6 +1,6 @@
-"""Two tenants: whatever one writes, it reads and changes nothing in the other's namespace, and no shell reads it.
+"""Two tenants: nothing that one writes reads or changes the other's namespace, and no shell reads it.
 
-What can be shown without a cluster: verdicts, decisions, rendered objects, what leads from one object to another.
+These tests need no cluster: they check verdicts, decisions, rendered objects, and links between objects.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ ESCAPES = [
 
 
 def elsewhere(obj: JsonObject) -> JsonObject:
-    """The same object in the other tenant's namespace."""
+    """Return the same object in the other tenant's namespace."""
     twin = copy.deepcopy(obj)
     twin["metadata"] = {**twin["metadata"], "namespace": OTHER, "uid": "foreign-uid"}
     return twin
@@ -98,7 +98,7 @@ TENANT_RULES = [
 
 @pytest.mark.parametrize(("entry", "kind", "which"), TENANT_RULES)
 def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: str) -> None:
-    """Every rule's examples, once more beside the other tenant's copies of all that they look at, and similar names."""
+    """Judge every example again, with the other tenant's copies of all objects that it refers to, and similar names."""
     example: Example = getattr(entry, which)
     spelt = scene(KIND_BY_NAME[kind], example)
     own = [obj for each in AIM_KINDS for obj in spelt.world.objects(each)]
@@ -115,12 +115,12 @@ def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in AIM_KINDS if kind.namespaced], ids=lambda kind: kind.kind)
-def test_a_name_leads_into_the_own_namespace_only(kind: Kind) -> None:
+def test_a_name_refers_to_its_own_namespace_only(kind: Kind) -> None:
     foreign: dict[str, Any] = {"kind": kind.kind, "metadata": {"name": "wanted", "namespace": OTHER}, "spec": {}}
     world = SnapshotWorld([foreign])
     for name in ("wanted", f"{OTHER}/wanted", f"../{OTHER}/wanted", f"{OTHER}.wanted", f"wanted.{OTHER}"):
         assert isinstance(lookup(world, (kind,), NAMESPACE, name), Missing)
-        # as the caches of the server find it
+        # by the indexes of the server's caches
         informers = make_informers(cast("Any", None))
         informers[kind].store({**foreign, "metadata": {**foreign["metadata"], "resourceVersion": "1"}})
         assert informers[kind].get(NAMESPACE, name) is None
@@ -158,7 +158,7 @@ def _property_names(schema: JsonObject) -> Iterator[str]:
 
 
 def tools_over(*objects: tuple[Kind, JsonObject]) -> Tools:
-    """The tools of the controllers, over caches that hold these objects."""
+    """Return the tools of the controllers, over caches with these objects."""
     informers = make_informers(cast("Any", None))
     for number, (kind, obj) in enumerate(objects, 1):
         informers[kind].store({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}})
@@ -167,7 +167,7 @@ def tools_over(*objects: tuple[Kind, JsonObject]) -> Tools:
 
 @pytest.mark.parametrize("kind", [JOB, CONFIG_MAP, INFERENCE_SERVICE, POD], ids=lambda kind: kind.kind)
 def test_an_owner_reference_reaches_no_other_namespace(kind: Kind) -> None:
-    """Who knows the UID of another tenant's service writes it into an object of his own."""
+    """A tenant writes the UID of another tenant's service into its own object."""
     service = {"metadata": {"name": "chat", "namespace": NAMESPACE, "uid": "service-uid"}}
     owners = [{"apiVersion": AIM_SERVICE.api_version, "kind": "AIMService", "name": "chat", "uid": "service-uid"}]
     labels = dict([OURS.split("=", 1)])
@@ -187,7 +187,7 @@ def test_an_owner_reference_reaches_no_other_namespace(kind: Kind) -> None:
     assert [view.namespace_of(obj) for obj in found] == [NAMESPACE]
 
 
-def test_a_forged_job_tells_no_other_tenants_service_that_its_adapter_is_staged() -> None:
+def test_a_forged_job_cannot_report_an_adapter_of_another_tenant_as_staged() -> None:
     service = {"metadata": {"name": "chat", "namespace": NAMESPACE, "uid": "service-uid"}}
     owner = {"kind": "AIMService", "name": "chat", "uid": "service-uid"}
     head = {"namespace": OTHER, "labels": {LABEL_ROLE: ROLE_STAGING}}
@@ -209,8 +209,8 @@ def test_a_forged_job_tells_no_other_tenants_service_that_its_adapter_is_staged(
 CLUSTER_WIDE = re.compile(r"^(any-|uid$|image$)")
 
 
-def test_every_index_word_names_its_namespace() -> None:
-    """But for those that lead from cluster kinds, or from a UID that the API server gave, to whom they concern."""
+def test_every_index_key_contains_its_namespace() -> None:
+    """Except keys from cluster kinds, and keys with a UID that the API server assigned."""
     everything: JsonObject = {
         "metadata": {
             "name": "n",
@@ -244,8 +244,8 @@ CLIENTS = {"AWS_": ("botocore", "boto3", "s3transfer", "awscrt"), "HF_": ("huggi
 
 
 @pytest.mark.parametrize("prefix", CLIENTS)
-def test_no_variable_of_the_clients_that_names_a_place_may_be_set(prefix: str) -> None:
-    """Read from the installed clients, so that a new release's variables are looked at as well."""
+def test_no_variable_of_the_clients_that_names_a_path_is_allowed(prefix: str) -> None:
+    """Reads the names from the installed clients, so that the variables of a new release are checked too."""
     found = set()
     for package in CLIENTS[prefix]:
         spec = importlib.util.find_spec(package)
@@ -257,7 +257,7 @@ def test_no_variable_of_the_clients_that_names_a_place_may_be_set(prefix: str) -
     assert not [name for name in sorted(found) if NAMES_A_PLACE.search(name) and allowed_in_job(name)]
 
 
-def test_no_request_is_reported_to_a_host_of_the_tenants_choice() -> None:
+def test_no_request_is_reported_to_a_host_that_a_tenant_chooses() -> None:
     assert not [name for name in ("AWS_CSM_ENABLED", "AWS_CSM_HOST", "AWS_CSM_PORT") if allowed_in_job(name)]
 
 
@@ -270,13 +270,13 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: next(iter(form)))
-def test_a_variable_takes_its_value_from_the_own_namespace_or_pod(form: JsonObject) -> None:
-    """The schema of the kinds is made of this model: what it does not know, the API server prunes or refuses."""
+def test_a_variable_takes_its_value_from_its_own_namespace_or_pod(form: JsonObject) -> None:
+    """This model generates the schema of the kinds: the API server prunes or refuses other fields."""
     with pytest.raises(ValidationError):
         EnvVar.model_validate({"name": "X", "valueFrom": form})
 
 
-def test_env_overrides_nothing_that_tells_the_server_where_to_look() -> None:
+def test_env_cannot_override_the_paths_and_addresses_of_the_model_server() -> None:
     hostile = [{"name": name, "value": "/elsewhere"} for name in sorted(PREDICTOR_ENV | {"AIM_ADAPTER_SOURCE"})]
     life = Life()
     life.adapter("a")
@@ -301,7 +301,7 @@ def _env_of(life: Life) -> dict[str, JsonObject]:
 
 
 def hostile_life() -> Life:
-    """A life in which every field that can name something does, with the other tenant's names."""
+    """Run services in which every field that can name an object uses the other tenant's names."""
     life = Life()
     keys = {"mode": "static", "credentialsSecretRef": {"name": f"{OTHER}/keys"}}
     s3 = {"auth": keys, "tls": {"caBundleRef": {"kind": "Secret", "name": "their-ca", "key": "ca.crt"}}}
@@ -320,14 +320,14 @@ def hostile_life() -> Life:
 
 
 def rendered_by(life: Life) -> list[JsonObject]:
-    """All that the reconciler made."""
+    """Return all objects that the reconciler created."""
     made = [obj for kind in (JOB, INFERENCE_SERVICE, CONFIG_MAP) for obj in life.store.all(kind)]
     assert {obj["kind"] for obj in made} >= {"Job", "InferenceService"}
     return made
 
 
 def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every (path, value) of an object."""
+    """Yield every (path, value) of an object."""
     yield path, value
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -338,7 +338,7 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_every_reference_of_a_rendered_object_is_a_bare_name() -> None:
-    """What a pod names is of its own namespace when no word says another."""
+    """A name in a pod refers to the pod's own namespace unless it has a namespace field."""
     for obj in rendered_by(hostile_life()):
         assert view.namespace_of(obj) == NAMESPACE
         for path, value in walk(obj.get("spec", {})):
@@ -360,12 +360,12 @@ def test_no_rendered_pod_reaches_its_host_or_the_api_server() -> None:
                 assert set(value) <= {"name", "emptyDir", "persistentVolumeClaim", "secret", "configMap"}, path
 
 
-def test_a_pull_secret_can_only_be_named() -> None:
+def test_a_pull_secret_is_a_bare_name() -> None:
     with pytest.raises(ValidationError):
         LocalObjectReference.model_validate({"name": "pull", "namespace": OTHER})
 
 
-def test_the_runtime_config_of_another_namespace_has_no_say() -> None:
+def test_the_runtime_config_of_another_namespace_has_no_effect() -> None:
     theirs = {
         "kind": "AIMRuntimeConfig",
         "metadata": {"name": "default", "namespace": OTHER},
@@ -381,8 +381,8 @@ def test_the_runtime_config_of_another_namespace_has_no_say() -> None:
     assert config.spec == {"adapterRuntime": {"maxRank": 8}}
 
 
-def test_a_cluster_configs_secret_is_looked_for_in_the_tenants_own_namespace() -> None:
-    """A Secret of that name in the release's namespace, or another tenant's, is not what the Job is given."""
+def test_a_secret_of_a_cluster_config_is_read_in_the_tenants_own_namespace() -> None:
+    """The Job does not get a Secret with that name from the release's namespace or another tenant's."""
     life = Life()
     env = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "shared-token", "key": "t"}}}]
     life.make(AIM_CLUSTER_RUNTIME_CONFIG, {"spec": {"env": env}})
@@ -411,26 +411,26 @@ METADATA = [
 
 
 @pytest.mark.parametrize("address", METADATA)
-def test_no_job_asks_the_clouds_metadata_whatever_endpoint_is_set(address: str) -> None:
+def test_no_job_connects_to_cloud_metadata_whatever_endpoint_is_set(address: str) -> None:
     assert is_refused(address)
     assert not is_refused("64:ff9b::808:808")
 
 
-def test_the_server_itself_asks_pods_only_and_follows_nobody_elsewhere() -> None:
-    """Addresses are those of pods of the object's namespace; no redirect, no proxy, no credential, a bounded answer."""
+def test_the_server_connects_to_pods_only_and_follows_no_redirect() -> None:
+    """It uses addresses of pods in the object's namespace, no redirect, no proxy, no credential, a bounded answer."""
     source = (ROOT / "kube" / "poll.py").read_text()
     assert "trust_env=False, follow_redirects=False" in source
     for room in ("webhooks", "rules", "certs"):
         for path in (ROOT / room).rglob("*.py"):
-            assert "httpx" not in path.read_text(), f"{path}: admission asks nobody but the API server"
+            assert "httpx" not in path.read_text(), f"{path}: admission connects only to the API server"
 
 
 # -- by path --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [path for path in ESCAPES if path])
-def test_a_forged_adapter_path_makes_no_job(path: str) -> None:
-    """Somebody with rights on the status writes where an adapter shall lie."""
+def test_a_forged_adapter_path_creates_no_job(path: str) -> None:
+    """A user with rights on the status writes another path for an adapter."""
     forged = {"kind": "AIMArtifact", "metadata": {"name": "medical"}, "status": {"adapterPath": path}}
     spec = {"adapterMode": "dynamic", "adapters": [{"name": "medical", "kind": "AIMArtifact"}]}
     seen = observe({"spec": spec, "status": {**SYNCED}}, forged)
@@ -442,7 +442,7 @@ def test_a_forged_adapter_path_makes_no_job(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in ESCAPES if path])
 def test_a_forged_entry_of_the_services_status_names_no_other_directory(path: str, tmp_path: Path) -> None:
-    """Its path is what a sync keeps while the artifact is gone: it may only ever be a name in the own subtree."""
+    """A sync keeps this path while the artifact is missing: it must be a name in the service's own subtree."""
     spec = {"adapterMode": "dynamic", "adapters": [{"name": "gone", "kind": "AIMArtifact"}]}
     entry = {**STAGED, "name": "gone", "adapterPath": path}
     decision = decide(observe({"spec": spec, "status": {"adapters": [entry]}}))
@@ -481,7 +481,7 @@ def test_no_name_leaves_a_services_subtree(path: str, tmp_path: Path) -> None:
             make()
 
 
-def test_a_model_server_sees_its_own_subtree_and_may_not_write() -> None:
+def test_a_model_server_sees_only_its_own_subtree_read_only() -> None:
     life = hostile_life()
     assert life.isvc is not None
     predictor = life.isvc["spec"]["predictor"]
@@ -494,8 +494,8 @@ def test_a_model_server_sees_its_own_subtree_and_may_not_write() -> None:
         assert mount.get("readOnly") is True or mount["mountPath"] == "/dev/shm"
 
 
-def test_what_an_artifacts_status_says_of_claims_stays_in_its_namespace() -> None:
-    """A forged claim's name is one in the pod's own namespace; a disk that is not ours has no marker of ours."""
+def test_claims_in_an_artifacts_status_stay_in_its_namespace() -> None:
+    """A forged claim name refers to the pod's own namespace; a foreign disk lacks the marker of aim-adapters."""
     forged = {**BASE, "status": {**BASE["status"], "adapterPersistentVolumeClaim": f"{OTHER}/their-disk"}}
     decision = decide(observe({"spec": {"adapterMode": "dynamic"}}, forged))
     for _, obj in (*decision.create, *decision.apply):
@@ -523,17 +523,17 @@ SHELL_LIKE = [
 
 
 @pytest.mark.parametrize("text", SHELL_LIKE)
-def test_the_kubelet_passes_on_what_was_written(text: str) -> None:
+def test_the_kubelet_passes_on_the_written_text(text: str) -> None:
     assert expand(literally(text), {"HF_TOKEN": "hf_secret", "id": "x"}) == text
 
 
 @given(st.text(st.sampled_from("$()AB{}`\\ \n;"), max_size=30))
-def test_the_kubelet_passes_on_anything(text: str) -> None:
+def test_the_kubelet_passes_on_any_text(text: str) -> None:
     assert expand(literally(text), {"A": "1", "B": "2", "AB": "3", "": "4"}) == text
 
 
-def test_no_credential_gets_onto_a_command_line_by_expansion() -> None:
-    """The Jobs of hostile objects, as a kubelet starts them: arguments are what the specification says."""
+def test_expansion_puts_no_credential_on_a_command_line() -> None:
+    """A kubelet starts the Jobs of hostile objects with exactly the arguments of the specification."""
     life = hostile_life()
     (job,) = life.jobs(ROLE_STAGING)
     env = {"HF_TOKEN": "the-value-of-a-secret", "AWS_SECRET_ACCESS_KEY": "another"}
@@ -542,7 +542,7 @@ def test_no_credential_gets_onto_a_command_line_by_expansion() -> None:
     assert f"--source-uri=s3://bucket/../{OTHER}/$(HF_TOKEN)/" in argv
 
 
-def test_jobs_run_our_program_with_arguments_and_model_servers_their_own() -> None:
+def test_jobs_run_aim_adapters_and_model_servers_their_own_program() -> None:
     for obj in rendered_by(hostile_life()):
         for path, value in walk(obj.get("spec", {})):
             assert not path.endswith(("command", "lifecycle", "exec")), path
@@ -565,8 +565,8 @@ UNSAFE = {"eval", "exec", "compile", "__import__"}
 @pytest.mark.parametrize(
     "room", ["api", "rules", "kube", "webhooks", "reconcile", "disk", "certs", "console", "app", "cli"]
 )
-def test_nothing_of_ours_starts_a_program_or_evaluates_a_text(room: str) -> None:
-    """What runs in the image: there is nothing that a shell or an interpreter could be given."""
+def test_the_product_starts_no_program_and_evaluates_no_text(room: str) -> None:
+    """Code in the image passes no text to a shell or an interpreter."""
     for path in (ROOT / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
@@ -600,7 +600,7 @@ def _is_dangerous(node: ast.Import | ast.ImportFrom | ast.Call) -> bool:
         "run('x', shell=True)",
     ],
 )
-def test_what_is_looked_for_is_found(text: str) -> None:
+def test_the_search_finds_calls(text: str) -> None:
     (statement,) = ast.parse(text).body
     node = statement.value if isinstance(statement, ast.Expr) else statement
     assert isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
@@ -615,7 +615,7 @@ def test_the_chart_starts_no_shell() -> None:
 # -- by message -----------------------------------------------------------------------------------------------------
 
 
-def test_another_images_last_words_are_one_plain_line() -> None:
+def test_a_message_of_another_image_is_one_plain_line() -> None:
     said = json.dumps(
         {"ok": False, "reason": "X\n\x1b[2J" * 99, "message": "first\nlevel=error msg=forged \x1b[31mred\u202e"}
     )
@@ -627,12 +627,12 @@ def test_another_images_last_words_are_one_plain_line() -> None:
 
 
 @pytest.mark.parametrize("field", ["sizeBytes", "reclaimedBytes", "rank"])
-def test_another_images_numbers_break_no_status(field: str) -> None:
+def test_numbers_of_another_image_break_no_status(field: str) -> None:
     assert parse_termination_message(json.dumps({"ok": True, "reason": "X", field: 2**63})) is None
     assert parse_progress({"downloadedBytes": 2**63, "totalBytes": 1}) is None
 
 
-def test_a_refusal_shows_no_control_character_of_the_value() -> None:
+def test_a_refusal_shows_no_control_characters() -> None:
     service = manifest("AIMService", {"spec": {"adapterMode": "dynamic", "runtimeConfigName": "a\nb\x1b[31m"}})
     artifact = manifest("AIMArtifact", {"spec": {"sourceUri": "s3://\x1b[31m/\n"}})
     for kind, obj in ((AIM_SERVICE, service), (AIM_ARTIFACT, artifact)):
@@ -659,8 +659,8 @@ def test_a_source_is_a_hub_or_a_bucket_without_credentials(uri: str) -> None:
     assert not verdict.allowed, f"{uri} is admitted"
 
 
-def test_a_specification_has_no_default_that_a_tenant_could_leave_open() -> None:
-    """Where a Job writes is always said by us: none of these arguments may be missing."""
+def test_the_target_of_a_job_has_no_default() -> None:
+    """The controller always sets where a Job writes: these arguments are required."""
     required = {name for name, info in StageSpec.model_fields.items() if info.is_required()}
     assert required >= {"namespace", "service_uid", "artifact_uid", "path", "stage_key", "source_uri"}
 
@@ -669,8 +669,8 @@ TRAVERSALS = [f"../../{OTHER}/aimruntimeconfigs/default", "..", ".", "", "a/b", 
 
 
 @pytest.mark.parametrize("name", TRAVERSALS)
-async def test_no_name_leads_a_live_read_elsewhere(name: str) -> None:
-    """A refusal that rests on an object is confirmed by reading it, under the name that the tenant wrote."""
+async def test_no_name_can_redirect_a_live_read(name: str) -> None:
+    """A refusal that depends on an object is confirmed with a live read, under the name that the tenant wrote."""
     api = FakeApi()
     async with serve(api) as server, Client(plain_credentials(server)) as client:
         assert await client.find(AIM_RUNTIME_CONFIG, NAMESPACE, name) is None
