@@ -67,6 +67,9 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("docs/decisions/README.md", "are told by arg", "the title of an older decision"),
     ("docs/decisions/README.md", "Memory lies on huge pages", "the title of an older decision"),
     ("mkdocs.yml", "0011-jobs-are-told-by-arguments.md", "the name of an older decision's file"),
+    ("pyproject.toml", "shell | world", "the name of a module"),
+    ("pyproject.toml", "registry | worlds", "the name of a module"),
+    ("pyproject.toml", "world | environment", "the name of a module"),
     (
         "devcluster/certmanager/main.go",
         "limits by themselves",

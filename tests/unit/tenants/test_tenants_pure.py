@@ -419,10 +419,12 @@ def test_no_job_connects_to_cloud_metadata_whatever_endpoint_is_set(address: str
 def test_the_server_connects_to_pods_only_and_follows_no_redirect() -> None:
     """It uses addresses of pods in the object's namespace, no redirect, no proxy, no credential, a bounded answer."""
     source = (ROOT / "kube" / "poll.py").read_text()
-    assert "trust_env=False, follow_redirects=False" in source
+    assert "allow_redirects=False" in source
+    assert "trust_env" not in source  # aiohttp's default: no proxy and no credential of the environment
+    assert "DummyCookieJar" in source
     for room in ("webhooks", "rules", "certs"):
         for path in (ROOT / room).rglob("*.py"):
-            assert "httpx" not in path.read_text(), f"{path}: admission connects only to the API server"
+            assert not re.search(r"\b(httpx|aiohttp)\b", path.read_text()), f"{path}: connects only to the API server"
 
 
 # -- by path --------------------------------------------------------------------------------------------------------
