@@ -107,7 +107,7 @@ def adapter_without_model_id(seen: Seen) -> Outputs:
 @rule(
     AIM_ARTIFACT,
     reason=(Reason.COMPATIBILITY_MISSING, Reason.COMPATIBILITY_TWICE),
-    fields="spec.compatibleWith, spec.parentArtifact",
+    fields={Reason.COMPATIBILITY_MISSING: "spec.compatibleWith", Reason.COMPATIBILITY_TWICE: "spec.parentArtifact"},
     refused=Example("spec: {type: adapter, compatibleWith: []}"),
     passes=Example("spec: {type: adapter, compatibleWith: [Qwen/Qwen3-8B]}"),
 )
@@ -341,7 +341,13 @@ def artifact_field_not_implemented(seen: Seen) -> Outputs:
         Reason.MODEL_ID_EDIT_BREAKS_SERVICES,
         Reason.MODEL_ID_CHANGED,
     ),
-    fields="spec.rank, spec.compatibleWith, spec.modelId, spec.parentArtifact, spec.type",
+    fields={
+        Reason.RANK_EDIT_BREAKS_SERVICES: "spec.rank",
+        Reason.RANK_EDIT_ROLLS: "spec.rank",
+        Reason.COMPATIBILITY_EDIT_BREAKS_SERVICES: "spec.compatibleWith, spec.parentArtifact, spec.type",
+        Reason.MODEL_ID_EDIT_BREAKS_SERVICES: "spec.modelId",
+        Reason.MODEL_ID_CHANGED: "spec.modelId",
+    },
     basis=Basis.WORLD,
     warns=True,
     refused=Example(

@@ -43,7 +43,7 @@ _ROLLING_FIELDS = (
 @rule(
     *PROFILES,
     reason=(Reason.AIM_ID_WITHOUT_SOURCES, Reason.SOURCES_WITHOUT_AIM_ID),
-    fields="spec.aimId, spec.modelSources",
+    fields={Reason.AIM_ID_WITHOUT_SOURCES: "spec.modelSources", Reason.SOURCES_WITHOUT_AIM_ID: "spec.aimId"},
     refused=Example("spec: {aimId: null}"),
     passes=Example("spec: {aimId: null, modelSources: null}"),
 )
@@ -134,7 +134,11 @@ def profile_field_deprecated(seen: Seen) -> Outputs:
 @rule(
     *PROFILES,
     reason=(Reason.FEATURE_REMOVAL_BREAKS_SERVICES, Reason.SOURCES_EDIT_BREAKS_SERVICES, Reason.PROFILE_EDIT_ROLLS),
-    fields="spec.features, spec.modelSources, spec",
+    fields={
+        Reason.FEATURE_REMOVAL_BREAKS_SERVICES: "spec.features",
+        Reason.SOURCES_EDIT_BREAKS_SERVICES: "spec.modelSources",
+        Reason.PROFILE_EDIT_ROLLS: "spec",
+    },
     basis=Basis.WORLD,
     warns=True,
     refused=Example(

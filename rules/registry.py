@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from traceback import format_exc
@@ -46,7 +46,10 @@ Check = Callable[[Any], Iterable[Output]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `reasons` are the stable words that it can report; `warns`: it warns and never refuses."""
+    """One rule. `reasons` are the stable words that it can report; `warns`: it warns and never refuses.
+
+    `fields`: the fields that its answers are about; `fields_by_reason` where they differ from reason to reason.
+    """
 
     name: str
     kinds: tuple[str, ...]
@@ -59,6 +62,11 @@ class Rule:
     refused: Example
     passes: Example
     when: frozenset[str] = frozenset()  # asked only if one of these fields may need a report; empty: always
+    fields_by_reason: Mapping[Reason, str] = field(default_factory=dict)
+
+    def fields_of(self, reason: Reason) -> str:
+        """Return the fields that an answer with this reason is about."""
+        return self.fields_by_reason.get(reason, self.fields)
 
 
 _RULES: list[Rule] = []
@@ -67,7 +75,7 @@ _RULES: list[Rule] = []
 def rule(
     *kinds: Kind,
     reason: Reason | tuple[Reason, ...],
-    fields: str,
+    fields: str | Mapping[Reason, str],
     refused: Example,
     passes: Example,
     basis: Basis = Basis.OBJECT,
@@ -78,7 +86,8 @@ def rule(
     """Register a rule for kinds; the function's docstring is its description in the table of rules.
 
     `when` names the fields of the spec that the rule is about: if none of them is given, or a glance shows that they
-    are as usual, the rule is not asked. `name` is the function's unless it is given.
+    are as usual, the rule is not asked. `fields` are given by reason where the reasons are about different ones. `name`
+    is the function's unless it is given.
     """
 
     def register(check: Check) -> Check:
@@ -87,7 +96,7 @@ def rule(
                 name=name or getattr(check, "__name__", "?"),
                 kinds=tuple(kind.kind for kind in kinds),
                 basis=basis,
-                fields=fields,
+                fields=fields if isinstance(fields, str) else _all_fields(fields),
                 reasons=(reason,) if isinstance(reason, Reason) else reason,
                 says=" ".join((check.__doc__ or "").split()),
                 check=check,
@@ -95,11 +104,16 @@ def rule(
                 refused=refused,
                 passes=passes,
                 when=frozenset(when),
+                fields_by_reason={} if isinstance(fields, str) else fields,
             )
         )
         return check
 
     return register
+
+
+def _all_fields(fields: Mapping[Reason, str]) -> str:
+    return ", ".join(dict.fromkeys(part for named in fields.values() for part in named.split(", ")))
 
 
 def all_rules() -> tuple[Rule, ...]:

@@ -82,7 +82,7 @@ def _of_rules(reason: Reason) -> Iterator[tuple[str, str]]:
         if of_stored and not warns:
             where += ", and reported in the status of stored objects"
         for rule in found:
-            yield f"{where} ({kinds})", rule.fields
+            yield f"{where} ({kinds})", rule.fields_of(reason)
 
 
 def _example(reason: Reason) -> str:

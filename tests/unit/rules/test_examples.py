@@ -36,6 +36,12 @@ def test_rules_are_documented_and_their_names_unique() -> None:
     assert len(names) == len(set(names))
 
 
+def test_fields_by_reason_name_each_reason_of_the_rule() -> None:
+    for rule in all_rules():
+        assert rule.fields_by_reason.keys() in (set(), set(rule.reasons)), rule.name
+        assert all(set(rule.fields_of(reason).split(", ")) <= set(rule.fields.split(", ")) for reason in rule.reasons)
+
+
 def test_the_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs" / "rules.md"
     assert page.read_text() == render(), "run: make generate"
