@@ -100,7 +100,7 @@ def _wrong_scheme(uri: str) -> str:
 
 
 def _meant(uri: str) -> str | None:
-    """Return the source that was probably meant: a page of the hub, a bucket's host, a scheme that is missing or written in another way."""
+    """Return the source that a page of the hub, a bucket's host or a misspelled scheme probably means."""
     if page := _HUB_PAGE.match(uri):
         return f"hf://{page[1]}"
     if bucket := _BUCKET_HOST.match(uri):
