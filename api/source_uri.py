@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _CREDENTIALS = re.compile(r"^([a-z0-9]+://)[^/@]*:[^/@]*@")
 _HUB_PAGE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/\s]+/[^/\s?#]+)")
 _BUCKET_HOST = re.compile(r"^https?://([A-Za-z0-9.-]+)\.s3[.-][A-Za-z0-9.-]*amazonaws\.com(/[^\s?#]*)?")
-_ONE_SLASH = re.compile(r"^(hf|s3):/?([^/\s].*)$")
+_WRITTEN_OTHERWISE = re.compile(r"^(hf|s3):/{0,2}([^/\s].*)$", re.IGNORECASE)
 _ORG_AND_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$")
 
 
@@ -100,13 +100,13 @@ def _wrong_scheme(uri: str) -> str:
 
 
 def _meant(uri: str) -> str | None:
-    """Return the source that was probably meant: a page of the hub, a bucket's host, a forgotten scheme or slash."""
+    """Return the source that a page of the hub, a bucket's host or a misspelled scheme probably means."""
     if page := _HUB_PAGE.match(uri):
         return f"hf://{page[1]}"
     if bucket := _BUCKET_HOST.match(uri):
         return f"s3://{bucket[1]}{bucket[2] or '/'}"
-    if slip := _ONE_SLASH.match(uri):
-        return f"{slip[1]}://{slip[2]}"
+    if slip := _WRITTEN_OTHERWISE.match(uri):
+        return f"{slip[1].lower()}://{slip[2]}"
     return f"hf://{uri}" if _ORG_AND_NAME.match(uri) else None
 
 

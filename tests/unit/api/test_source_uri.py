@@ -111,3 +111,35 @@ def test_a_hub_source_is_read_back(org: str, name: str, folders: list[str], revi
     assert source == HubSource(org, name, "/".join(folders), revision)
     assert re.search(SOURCE_URI_PATTERN, uri)
     assert re.search(MODEL_ID_PATTERN, source.model_id), "mutation stores it, the schema must take it"
+
+
+MEANT = {
+    "https://huggingface.co/acme/french-lora": "write hf://acme/french-lora",
+    "https://huggingface.co/acme/french-lora/tree/main": "write hf://acme/french-lora",
+    "https://my-bucket.s3.eu-central-1.amazonaws.com/adapters/french/": "write s3://my-bucket/adapters/french/",
+    "s3:/adapters/french": "write s3://adapters/french",
+    "HF://acme/french-lora": "write hf://acme/french-lora",
+    "acme/french-lora": "write hf://acme/french-lora",
+    "oci://registry/french": "oci:// is not supported; write hf://org/name[/subfolder][@revision] or s3://bucket/prefix/",
+    "french": "it must begin with hf:// or s3://; write hf://org/name[/subfolder][@revision] or s3://bucket/prefix/",
+}
+
+
+@pytest.mark.parametrize(("uri", "words"), MEANT.items(), ids=MEANT)
+def test_the_source_that_was_probably_meant_is_suggested(uri: str, words: str) -> None:
+    with pytest.raises(SourceUriError) as error:
+        parse_source_uri(uri)
+    assert str(error.value).endswith(words)
+    if words.startswith("write "):
+        parse_source_uri(words.removeprefix("write "))
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://AKIAEXAMPLE:secretkey@adapters/french?X=1", "https://user:token@hub.example/a/b"]
+)
+def test_credentials_are_not_repeated(uri: str) -> None:
+    with pytest.raises(SourceUriError) as error:
+        parse_source_uri(uri)
+    shown = f"{error.value} {error.value.shown}"
+    assert "secret" in str(error.value).lower()
+    assert not {"AKIAEXAMPLE", "secretkey", "token"} & set(re.findall(r"\w+", shown))

@@ -75,6 +75,8 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "limits by themselves",
         "any edit of the file makes everyone build the program again",
     ),
+    ("pyproject.toml", "registry | worlds", "names of modules"),
+    ("pyproject.toml", "world | environment", "names of modules"),
 )  # (file, words with the word to avoid in them, reason)
 OLD_DECISIONS = range(1, 17)  # pages of older decisions are not edited
 

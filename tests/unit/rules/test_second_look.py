@@ -334,3 +334,21 @@ def test_an_edit_of_a_clusters_model_names_services_that_use_it(hidden: bool, na
     verdict = validate(AIM_CLUSTER_MODEL, new, old, surroundings(world))
     told = ["spec.modelSources: adapters no longer fit in AIMService chat"]
     assert verdict.warning_texts == (told if named else [])
+
+
+def test_credentials_in_a_source_are_refused_and_not_repeated() -> None:
+    (error,) = judged("AIMArtifact", {"sourceUri": "s3://AKIAEXAMPLE:hidden@adapters/french"}).errors
+    assert (error.path, error.reason) == ("spec.sourceUri", "SourceUnusable")
+    assert "s3://***@adapters/french" in error.message
+    assert "AKIAEXAMPLE" not in error.message
+    assert "hidden" not in error.message
+
+
+def test_an_unknown_type_has_no_follow_on_errors() -> None:
+    spec = {"type": "lora", "rank": 8}
+    assert [error.reason for error in judged("AIMArtifact", spec).errors] == ["TypeUnknown"]
+
+
+def test_a_missing_type_is_named_where_only_adapters_have_a_field() -> None:
+    (error, *_) = judged("AIMArtifact", {"type": None, "rank": 8, "compatibleWith": None}).errors
+    assert "spec.type is not set and defaults to model" in error.detail
