@@ -149,7 +149,7 @@ class ArtifactController:
         )
 
     def _claim(self, artifact: Json, recorded: str, name: str) -> Json | None:
-        """Return a claim of the artifact: the one in its status, which another operator may have made, else ours."""
+        """Return a claim of the artifact: the one in its status, maybe of another operator, else its own."""
         namespace = view.namespace_of(artifact)
         found = self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, view.text(artifact, "status", recorded))
         if found is not None and owned_by(found, artifact):
@@ -194,7 +194,7 @@ class ArtifactController:
         uids, _ = await self._client.list_each(AIM_SERVICE, view.namespace_of(artifact), view.uid_of)
         dry_run = decision.sweep == "dry-run"
         job = render_reaper_job(
-            artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, world=decision.sweep_world
+            artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, swept=decision.sweep_world
         )
         await tools.shell.create(JOB, job)
         if dry_run:

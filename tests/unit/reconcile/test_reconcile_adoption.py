@@ -25,6 +25,6 @@ async def test_an_object_of_an_operator_that_is_not_adopted_is_left_alone_and_to
     theirs = isvc(1)
     theirs["metadata"]["labels"] = {LABEL_MANAGED_BY: "another"}
     scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, theirs)
-    with pytest.raises(ApplyRefusedError, match='says "another": stop that operator and name it in'):
+    with pytest.raises(ApplyRefusedError, match='is "another": stop that operator and add it to'):
         await apply(scene, isvc(2))
     assert not any(call.startswith("apply") for call in scene.server.calls[1:])

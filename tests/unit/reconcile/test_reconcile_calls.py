@@ -299,7 +299,7 @@ async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> Non
     assert scene.told == ["InferenceServiceRefused"]
 
 
-@pytest.mark.parametrize(("labels", "said"), [({}, "without the label by which it is seen"), (OURS, "a is Pending")])
+@pytest.mark.parametrize(("labels", "said"), [({}, "without the label by which it is found"), (OURS, "a is Pending")])
 async def test_a_job_that_no_informer_will_show_is_told(labels: dict[str, str], said: str) -> None:
     scene = Scene(projected=False)
     scene.server.refuse, scene.server.refusal = JOB, AlreadyExists(409, "AlreadyExists", "it exists")

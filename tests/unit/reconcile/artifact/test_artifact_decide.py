@@ -476,7 +476,7 @@ def test_a_request_is_answered_by_its_job_and_only_then() -> None:
     asked = decide(seen)
     assert "lastReapRequest" not in asked.status
     made = render_reaper_job(
-        seen.artifact, "disk", ["b", "a"], START, dry_run=False, settings=seen.settings, world=asked.sweep_world
+        seen.artifact, "disk", ["b", "a"], START, dry_run=False, settings=seen.settings, swept=asked.sweep_world
     )
     key = made["metadata"]["annotations"]["aim.eai.amd.com/reap-key"]
     running = decide(replace(seen, reap_jobs=(job("running", key=key),)))
@@ -496,7 +496,7 @@ def test_goldens() -> None:
     ((_, obj),) = measure.create
     check_golden("jobs", "measure", obj)
     reaper = render_reaper_job(
-        model(), "disk", ["b", "a"], START, dry_run=True, settings=ReconcileSettings(), world="w"
+        model(), "disk", ["b", "a"], START, dry_run=True, settings=ReconcileSettings(), swept="w"
     )
     check_golden("jobs", "reaper", reaper)
 

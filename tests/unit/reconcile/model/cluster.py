@@ -133,7 +133,7 @@ class Cluster:
             self.machinery.now,
             dry_run=decision.sweep == "dry-run",
             settings=self.settings,
-            world=decision.sweep_world,
+            swept=decision.sweep_world,
         )
         self.store.create(JOB, job, timestamp(self.machinery.now))
 

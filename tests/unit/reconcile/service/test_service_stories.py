@@ -275,7 +275,7 @@ def test_what_is_served_and_cannot_come_to_a_new_disk_keeps_the_pods_on_the_old_
     )
     message = life.message("Adapters")
     assert f'the pods keep claim "{before}" until claim' in message
-    assert "what is served would be lost: for b, mend what lastError says" in message
+    assert "what is served would be lost: for b, fix what lastError reports" in message
     assert ("or remove it from spec.adapters" in message) == (mode == "dynamic")
     assert life.writes_of() == []
     if mode == "dynamic":
@@ -318,7 +318,8 @@ def test_pods_that_die_with_the_old_disk_come_back_when_what_must_be_there_is(mo
     message = life.message("Adapters")
     assert "no pod can start until claim" in message
     assert (
-        f'claim "{before}" that they mount is gone with its base; for b, mend what lastError says or create' in message
+        f'claim "{before}" that they mount was deleted with its base; for b, fix what lastError reports or re-create'
+        in message
     )
     assert "the pods keep claim" not in message
     assert life.writes_of() == []
@@ -695,7 +696,7 @@ def test_a_disk_that_is_deleted_under_its_pods_goes_when_they_do(mode: str) -> N
     assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")
     assert life.condition("Adapters") == ("False", "ParentLacksAdapterDisk")
     message = life.message("Adapters")
-    assert "is being deleted; it goes, and is made anew, when no pod mounts it any more; the pods keep claim" in message
+    assert "is being deleted; it is re-created once no pod mounts it; the pods keep claim" in message
     assert life.writes_of() == []
     life.machinery.end_pods_on(claim)
     life.store.version += 1
