@@ -1,6 +1,6 @@
 """The copy of one kind that an informer keeps: parsed, trimmed objects by key, with indexes kept as they change.
 
-No I/O and no clock. Objects are shared, not copied: whoever reads one must not change it.
+No I/O and no clock. Objects are shared, not copied: a reader must not change one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def version_of(obj: JsonObject) -> str:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Tell whether a resource version was made after another one of the same kind.
+    """Return whether a resource version was made after another one of the same kind.
 
     Source: resource versions of one kind are comparable integers (Kubernetes 1.35 says so; every version since 1.31
-    behaves so). One that is no number counts as newer, so that nothing gets lost.
+    behaves so). A version that is not a number counts as newer, so that nothing gets lost.
     """
     if version.isdigit() and than.isdigit():
         return int(version) > int(than)
@@ -52,7 +52,7 @@ class Cache:
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
         self._objects: dict[Key, JsonObject] = {}
         self._functions = dict(indexes or {})
-        # most words lead to one key, which then stands without a set around it
+        # most words lead to one key, which is then stored without a set around it
         self._indexes: dict[str, dict[str, Key | set[Key]]] = {name: {} for name in self._functions}
 
     def __len__(self) -> int:

@@ -35,7 +35,7 @@ MAX_LIST_RESTARTS = 3  # times that a list is begun again because its continue t
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list. `resource_version` is that of the whole list; `more` tells whether pages follow."""
+    """One page of a list. `resource_version` is that of the whole list; `more`: whether pages follow."""
 
     items: list[JsonObject]
     resource_version: str
@@ -56,7 +56,7 @@ class Client:
     Args:
         field_validation: what the API server does about unknown and duplicate fields of a write. The default, Ignore,
             saves it reading each body a second time, a sixth of its work for an InferenceService; nothing reads the
-            warnings of a controller. Tests write with Strict, so that a misspelt field of ours fails them.
+            warnings of a controller. Tests write with Strict, so that a misspelt field in a write fails them.
         user_agent: names this client in audit logs, and in managedFields where a write names no field manager.
     """
 
@@ -238,7 +238,7 @@ class Client:
         silence: float = WATCH_SILENCE,
         opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield events after `resource_version` until the server ends the watch, which is no error.
+        """Yield events after `resource_version` until the server ends the watch; its end is not an error.
 
         Args: `silence` seconds without a byte count as a dead connection; `opened` is called when the server accepts.
         Raises: Gone when the resource version is too old; Unreachable when the connection is cut.
@@ -274,8 +274,8 @@ class Client:
         subresource: str | None = None,
         within: float | None = None,
     ) -> JsonObject:
-        """Apply an object server-side and return what is stored. With metadata.resourceVersion set a 409 tells that
-        someone else wrote in between. Raises: Denied, Invalid, MalformedApply, Conflict, and the transient ones.
+        """Apply an object server-side and return what is stored. With metadata.resourceVersion set, a 409 means that
+        another client wrote in between. Raises: Denied, Invalid, MalformedApply, Conflict, and the transient ones.
         """
         metadata = obj["metadata"]
         query = {"fieldManager": field_owner, "force": "true" if force else "false"}

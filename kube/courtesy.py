@@ -1,4 +1,4 @@
-"""Who comes first on the shared event loop: while many reviews come in, passes stand back.
+"""Who comes first on the shared event loop: while many reviews come in, passes wait.
 
 A pass holds the loop for a millisecond or so, and there may be thousands of them in a row (a restart, a refresh). Who
 applies a manifest meanwhile waits for the answer; the reconciler can wait. A few reviews a second find the loop free

@@ -30,10 +30,10 @@ KeyFunction = Callable[[JsonObject | None, JsonObject | None], Iterable[Key]]
 GatherFunction = Callable[[JsonObject | None, JsonObject | None], timedelta]
 
 DEFAULT_WORKERS = 8
-TERMINAL_BACKOFF = 600.0  # seconds after an error that trying again does not mend: a net, should nothing change
+TERMINAL_BACKOFF = 600.0  # seconds after an error that a retry does not fix: a safety net, should nothing change
 GATHER = timedelta(seconds=0.1)  # changes that come in bursts (a Job, its pod, their states) make one pass together
 KEYS_AT_ONCE = 1_000  # a millisecond or two
-REPEAT_LOG_SECONDS = 600.0  # the same problem is logged in full again after so long
+REPEAT_LOG_SECONDS = 600.0  # the same problem is logged in full again after this time
 MAX_KNOWN_PROBLEMS = 256
 
 
@@ -140,7 +140,7 @@ class Engine:
 
     Args:
         workers: passes in flight per controller; passes mostly wait for the API server.
-        drain: how long passes in flight may go on when the engine is stopped, before they are cancelled.
+        drain: how long passes in flight may continue when the engine is stopped, before they are cancelled.
         courtesy: says when a pass may begin.
     """
 
@@ -324,7 +324,7 @@ class Engine:
 
 
 async def _when_served(informer: Informer, queue: WorkQueue, controller: Controller) -> None:
-    """Look at all again when a kind is served that was not: that it has no objects is news, which no event tells."""
+    """Look at all again when a kind is served that was not: that it has no objects is news, which no event reports."""
     await informer.synced.wait()
     await _take_all(queue, controller.watches[0].informer.cache)
 
@@ -358,7 +358,7 @@ class _Pool:
             self._waiting.discard(me)
 
     async def drain(self, seconds: float) -> None:
-        """Let passes in flight end, for at most so long."""
+        """Let passes in flight end, for at most this long."""
         self.draining = True
         for task in list(self._waiting):
             task.cancel()
@@ -375,7 +375,7 @@ def _about(controller: Controller, key: Key, **more: object) -> dict[str, object
 
 
 def _edited(old: JsonObject | None, new: JsonObject | None) -> bool:
-    """Whether somebody made, deleted or edited the object: more than its status is new."""
+    """Whether the object was created, deleted or edited: more than its status is new."""
     if old is None or new is None:
         return True
     before, after = old["metadata"], new["metadata"]

@@ -77,11 +77,11 @@ class Unauthorized(ApiError, Transient):
 
 
 class Forbidden(ApiError, Transient):
-    """403 by RBAC, quota or a terminating namespace: someone may lift it, without a new spec of ours."""
+    """403 by RBAC, quota or a terminating namespace: it may be lifted without a new spec."""
 
 
 class NamespaceTerminating(Forbidden):
-    """403: the namespace is going, and all that is in it."""
+    """403: the namespace is terminating, with everything in it."""
 
 
 class NotFound(ApiError, Transient):

@@ -1,4 +1,4 @@
-"""Events on objects: told once, counted when they repeat, never in the way of a pass."""
+"""Events on objects: written once, counted when they repeat, never in the way of a pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kube.errors import ApiError, NotFound, NotLeading
 log = logging.getLogger(__name__)
 
 
-AGGREGATION_SECONDS = 600.0  # the same event within this time is counted, not written anew
+AGGREGATION_SECONDS = 600.0  # the same event within this time is counted, not written again
 MAX_WAITING = 1_000  # events that may wait to be written; the newest are dropped beyond it
 MAX_REMEMBERED = 4_096  # events whose repetition is recognised
 RATE_PER_SECOND = 10.0
@@ -150,7 +150,7 @@ class EventRecorder:
             series.queued = False
             try:
                 await self._write(series)
-            except (ApiError, NotLeading) as error:  # the next leader tells what it sees itself
+            except (ApiError, NotLeading) as error:  # the next leader reports what it sees
                 metrics.EVENTS_DROPPED.inc()
                 log.warning("an event could not be written", extra={"reason": series.reason, "error": str(error)})
         self._wake.clear()

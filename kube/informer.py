@@ -2,7 +2,7 @@
 
 A stream per namespace (or one for all) lists in pages, then watches with bookmarks and resumes from the last resource
 version. A version that is too old (410) leads to a new list, whose difference to the cache is delivered: deletions that
-happened meanwhile too. Every change is told to the handlers as (old, new); an object that comes again unchanged is not.
+happened meanwhile too. Every change goes to the handlers as (old, new); an object that comes again unchanged does not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
 WATCH_SECONDS = (240, 480)  # a watch is asked to end after a random time between these, to spread reconnects
 MAX_GONE = 4096  # objects that we deleted ourselves whose late echoes are recognised
-MAX_PAGED_LISTS = 3  # after so many expired continue tokens in a row the list is fetched in one piece
+MAX_PAGED_LISTS = 3  # after this many expired continue tokens in a row the list is fetched in one piece
 
 
 class Informer:
@@ -44,7 +44,7 @@ class Informer:
 
     Args:
         namespaces: the ones to look at; None means all (and cluster-scoped kinds).
-        trim: takes out of a fresh object what nobody reads; managedFields and the last-applied annotation always go.
+        trim: removes what is not read from a fresh object; managedFields and the last-applied annotation always go.
         indexes: name -> function from an object to the words under which it is found.
     """
 
@@ -74,7 +74,7 @@ class Informer:
         self._first_backoff = first_backoff
         self._page_limit = page_limit
         self._handlers: list[ChangeHandler] = []
-        self.writer: Pass | None = None  # whose write is being told just now
+        self.writer: Pass | None = None  # the pass whose write is being stored just now
         self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs of what we deleted ourselves
         scopes = sorted(set(namespaces)) if namespaces is not None and kind.namespaced else [None]
         self._streams = [_Stream(self, client, scope) for scope in scopes]
@@ -95,12 +95,12 @@ class Informer:
         return self.cache.items(namespace)
 
     def selects(self, value: str) -> bool:
-        """Tell whether the label selector, if there is one, names this value of its label."""
+        """Return whether the label selector, if there is one, names this value of its label."""
         return self._label_selector is None or value in _WORDS.findall(self._label_selector)
 
     @property
     def listing(self) -> bool:
-        """True while a full list is being taken in: changes told now are no fresh edits."""
+        """True while a full list is being taken in: changes reported now are not fresh edits."""
         return any(stream.listing for stream in self._streams)
 
     @property
@@ -125,7 +125,7 @@ class Informer:
 
         So the next pass sees the write, and its echo on the watch, which has the same resource version, wakes no one.
         An answer that is older than what the stream has already shown is ignored: the object may be deleted since.
-        Args: `writer`: the pass that made the write, where it needs not be told of it itself.
+        Args: `writer`: the pass that made the write, where the write need not wake it.
         """
         namespace, _ = key_of(obj)
         version = version_of(obj)
@@ -138,9 +138,9 @@ class Informer:
             self.writer = None
 
     def observe_deletion(self, key: Key, uid: str, writer: Pass | None = None) -> None:
-        """Take in that a deletion of ours succeeded, ahead of the watch.
+        """Take in that a deletion by this process succeeded, ahead of the watch.
 
-        The watch's own word of it, and what it still tells of the time before, wake no one. An object with finalizers
+        The watch's own event about it, and late events from before it, wake no one. An object with finalizers
         stays until they are done. Args: `writer`: as in `observe_write`.
         """
         old = self.cache.get(*key)
@@ -162,7 +162,7 @@ class Informer:
                 group.create_task(stream.run(), name=f"informer {self.kind.plural} {stream.namespace or ''}")
 
     def store(self, obj: JsonObject, *, rolled_back: bool = False) -> None:
-        """Put an object into the cache, unless what is there is as new, and tell the handlers.
+        """Put an object into the cache, unless what is there is as new, and call the handlers.
 
         Args: `rolled_back`: the server's history went back (restored from a backup); a lower version is the truth.
         """
@@ -181,7 +181,7 @@ class Informer:
         self._tell(old, obj)
 
     def drop(self, key: Key, version: str = "") -> None:
-        """Take an object out of the cache, unless a newer one is there, and tell the handlers.
+        """Take an object out of the cache, unless a newer one is there, and call the handlers.
 
         Args: `version`: resource version of the deletion, "" when unknown.
         """
@@ -228,7 +228,7 @@ class _Stream:
         self._objects = metrics.CACHE_OBJECTS.labels(informer.kind.plural)
 
     def covers(self, namespace: str) -> bool:
-        """Tell whether objects of a namespace come over this stream."""
+        """Return whether objects of a namespace come over this stream."""
         return self.namespace is None or self.namespace == namespace
 
     async def run(self) -> None:
@@ -318,7 +318,7 @@ class _Stream:
         await asyncio.sleep(0.05)  # a server that ends each watch at once must not be asked without pause
 
     def _opened(self) -> None:
-        """The server accepted a watch. Backoff starts anew only when something comes over it, not for a mere yes."""
+        """The server accepted a watch. Backoff starts again only when an event comes over it."""
         self._heard()
         self._clear_problem()
 

@@ -1,4 +1,4 @@
-"""Leader election by a coordination.k8s.io Lease: one process writes, the others stand by.
+"""Leader election by a coordination.k8s.io Lease: one process writes, the others wait.
 
 No clock but our own is trusted: a candidate counts the lease's duration from the moment at which it saw it change, a
 holder from the moment before its last renewal was sent. The holder's count therefore ends first, and it ends
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 DURATION = timedelta(seconds=15)  # of the lease, as written in it
 RENEW_PERIOD = timedelta(seconds=3)
-WRITE_MARGIN = timedelta(seconds=3)  # writes end so long before the lease
+WRITE_MARGIN = timedelta(seconds=3)  # writes end this long before the lease
 _IN_ORDER = ("stopped", "released")
 DRIFT = 0.02  # clocks of two machines may run at speeds that differ by this part
 
@@ -50,7 +50,7 @@ class SeenLease:
 
 
 def see(obj: JsonObject, before: SeenLease | None, now: float, default_duration: float) -> SeenLease:
-    """Return what a Lease object tells, given what was seen before."""
+    """Return what a Lease object means, given what was seen before."""
     spec = obj.get("spec") or {}
     holder = str(spec.get("holderIdentity") or "")
     content = (holder, str(spec.get("renewTime") or ""), str(obj["metadata"].get("resourceVersion") or ""))
@@ -66,7 +66,7 @@ def see(obj: JsonObject, before: SeenLease | None, now: float, default_duration:
 
 
 def may_take(seen: SeenLease | None, identity: str, now: float) -> bool:
-    """Tell whether a candidate may write its name into the lease: it is free, its own, or its holder fell silent."""
+    """Return whether a candidate may write its name into the lease: it is free, its own, or its holder fell silent."""
     if seen is None or not seen.holder or seen.holder == identity:
         return True
     return now - seen.changed_at > seen.duration * (1 + DRIFT)
@@ -110,7 +110,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last looked at; "" for nobody."""
+        """Who held the lease when it was last looked at; "" for no one."""
         return self._seen.holder if self._seen is not None else ""
 
     @property
@@ -151,7 +151,7 @@ class Lease:
                 await self._look()
                 await self._give_up(within)
         except ApiError as error:
-            log.warning("the lease could not be released; it runs out by itself", extra={"error": str(error)})
+            log.warning("the lease could not be released; it expires automatically", extra={"error": str(error)})
 
     async def _give_up(self, within: float) -> None:
         """Replace our name in the lease, as last seen, by none. Raises: those of `kube.errors`."""
@@ -190,7 +190,7 @@ class Lease:
             log.warning("the lease could not be read", extra={"error": str(error)})
 
     async def _write(self) -> bool:
-        """Create or replace the lease with our name in it; a resource version makes sure that nobody was quicker."""
+        """Create or replace the lease for this process; the resource version ensures that no one was quicker."""
         sent_at = self._clock()
         body = self._body()
         if not self._exists:
@@ -249,5 +249,5 @@ class Lease:
 
 
 def _micro_now() -> str:
-    """Return the time as a MicroTime; for people only, nobody reckons with it."""
+    """Return the time as a MicroTime; for people only, no code reads it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

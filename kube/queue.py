@@ -20,7 +20,7 @@ from kube.cache import Key
 FIRST_BACKOFF = 0.2  # seconds
 LARGEST_BACKOFF = 300.0  # seconds
 JITTER = 0.25  # a backoff is made longer by up to this part of itself
-LOW_SHARE = 8  # of so many keys at least one is of low priority, when one waits
+LOW_SHARE = 8  # of this many keys at least one is of low priority, when one waits
 
 
 class _Lane:
@@ -286,7 +286,7 @@ class WorkQueue:
         return asyncio.get_running_loop().time()
 
     def _changed(self, wanted: int = 1) -> None:
-        """Let so many workers have a look, if something is ready."""
+        """Wake this many workers, if something is ready."""
         ready = len(self._core)
         self._depth.set(ready)
         self._wake(min(wanted, ready))

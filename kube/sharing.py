@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-MOST_PARTS = 8_192  # that are remembered; above it all are forgotten, and found anew as they come
+MOST_PARTS = 8_192  # that are remembered; above it all are forgotten, and learned again as they come
 LARGEST_PART = 1_024  # bytes of JSON; larger ones are seldom equal, their own parts may be
 
 

@@ -76,7 +76,7 @@ class Tools:
 
 
 def url_host(address: str) -> str:
-    """Return an IP address as it stands in a URL."""
+    """Return an IP address as a URL spells it."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -112,10 +112,10 @@ def owner_key(kind: Kind) -> Callable[[Json], Keys]:
 
 
 def unless_progress(function: Callable[[Json], Keys]) -> KeyFunction:
-    """Map a change as `keys_of_both` does, but to nobody when only the progress of a download moved, or a sweep ended.
+    """Map a change as `keys_of_both` does, but to no one when only the progress of a download moved, or a sweep ended.
 
-    A base model may be downloaded for hours with thousands of services waiting for it. Of an adapter's status nobody
-    reads more than its path: what it becomes is in the statuses of the services that declare it.
+    A base model may be downloaded for hours with thousands of services waiting for it. Of an adapter's status only
+    its path is read: its state is in the statuses of the services that declare it.
     """
     both = keys_of_both(function)
 
@@ -222,4 +222,4 @@ def watch_nodes(nodes: Informer | None, everyone: Callable[[], Keys]) -> tuple[W
     return (Watch(nodes, concerned),)
 
 
-REFUSED_AGAIN = timedelta(minutes=5)  # an apply that the API server refused is tried again after so long
+REFUSED_AGAIN = timedelta(minutes=5)  # an apply that the API server refused is retried after this time

@@ -1,4 +1,4 @@
-"""What one pass wants of the world: the answer of every `decide`, carried out by `reconcile.shell`."""
+"""What one pass wants done: the answer of every `decide`, carried out by `reconcile.shell`."""
 
 from __future__ import annotations
 

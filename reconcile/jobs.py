@@ -29,7 +29,7 @@ _BENIGN_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
 class JobState:
     """What is known of one Job.
 
-    `waiting`: no container runs yet, `blocked_by` tells why if it is more than starting up. `finished_at` is set, and
+    `waiting`: no container runs yet, `blocked_by` says why if it is more than starting up. `finished_at` is set, and
     `result` is there if the container said how it ended, once it succeeded or failed.
     """
 
@@ -88,7 +88,7 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
 
 
 def job_key(job: Json) -> str:
-    """Return the key of the work that one of our Jobs does; empty for a Job that is none of ours."""
+    """Return the key of the work that a Job of aim-adapters does; empty for any other Job."""
     role = view.text(job, "metadata", "labels", LABEL_ROLE) or ""
     return view.text(job, "metadata", "annotations", KEY_ANNOTATIONS.get(role, "")) or ""
 
@@ -155,7 +155,7 @@ class JobCredentials:
 def job_credentials(config: Json, *env_lists: Any) -> JobCredentials:
     """Return what a Job of this merged RuntimeConfig gets; later env lists win by name.
 
-    Only allowed names pass, whoever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
+    Only allowed names pass, whatever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
     """
     s3 = view.mapping(config, "artifact", "s3")
     allowed = allowed_with_typed_s3 if s3 else allowed_in_job

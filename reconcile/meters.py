@@ -37,7 +37,7 @@ _MOST_WAITING = 10_000  # stage keys whose first Job is remembered; above it the
 
 
 class AdapterMeter:
-    """Keeps the gauge of adapters by state, by the changes that the informer of AIMService tells."""
+    """Keeps the gauge of adapters by state, by the changes that the informer of AIMService reports."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys((*ADAPTER_STATES, OTHER), 0)

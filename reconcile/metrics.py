@@ -14,7 +14,7 @@ TIME_TO_STAGED = Histogram(
 )
 STAGED_BYTES = Counter(
     "aim_adapters_staged_bytes_total",
-    "Bytes of the adapters that staging Jobs put on disks; what was there counts not.",
+    "Bytes that staging Jobs wrote to adapter disks, excluding content already there.",
 )
 JOB_OUTCOMES = Counter(
     "aim_adapters_job_outcomes_total",

@@ -144,7 +144,7 @@ def _left_over(have: Json, want: Json) -> bool:
 
 
 def _more(have: Json, want: Json, *path: str) -> bool:
-    """Whether a mapping of the live object has keys that ours has not."""
+    """Whether a mapping of the live object has keys that the desired one lacks."""
     return bool(view.mapping(have, *path).keys() - view.mapping(want, *path).keys())
 
 

@@ -89,7 +89,7 @@ def mounted_by(pod: Json) -> tuple[str | None, int | None]:
 
 
 def server_started(pod: Json) -> datetime | None:
-    """When the model server of a predictor pod was started, None where nobody says."""
+    """When the model server of a predictor pod was started, None where the kubelet does not say."""
     for status in view.items(pod, "status", "containerStatuses"):
         if view.dig(status, "name") == CONTAINER:
             return parse_timestamp(view.text(status, "state", "running", "startedAt"))

@@ -1,4 +1,4 @@
-"""What the reconciler may be told: durations, images and defaults (docs/contract.md, Names and numbers)."""
+"""The settings of the reconciler: durations, images and defaults (docs/contract.md, Names and numbers)."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ class Recorder(Protocol):
 
 
 class ApplyRefusedError(Transient):
-    """The API server refused an object of ours; the message is meant for the status.
+    """The API server refused an object; the message is meant for the status.
 
-    `lasting`: for what the object says; else somebody may mend it at any time: a lack of rights or quota, a webhook
-    that does not answer, or (`why` in words) somebody else's object that no informer shows.
+    `lasting`: for what the object says; else it may be fixed at any time: a lack of rights or quota, a webhook
+    that does not answer, or (`why` in words) an object of another program that no informer shows.
     """
 
     largest_backoff = 60.0  # seconds
@@ -76,7 +76,7 @@ class ApplyRefusedError(Transient):
 
     @property
     def words(self) -> str:
-        """What people are told in a condition."""
+        """The message of the condition."""
         return f"not made or changed: {self}"
 
 
@@ -98,9 +98,9 @@ class Shell:
     ) -> timedelta | None:
         """Carry out a decision about `obj`; returns when to look again.
 
-        Status is stored although an object was refused, and tells of it; deletions come last.
-        Args: `again` decides anew over the caches after something was applied that more follows from, or was refused,
-        so that the status tells of it at once and is written once. What the pass has taken in of its own writes (by
+        Status is stored although an object was refused, and reports it; deletions come last.
+        Args: `again` decides again over the caches after something was applied that more follows from, or was refused,
+        so that the status reports it at once and is written once. What the pass has taken in of its own writes (by
         `again`, or by `Decision.at_rest`) does not wake it again.
         Raises: ApplyRefusedError after the status was stored; Transient errors of `kube.errors`.
         """
@@ -129,13 +129,13 @@ class Shell:
         return decision, refused
 
     async def _delete(self, deletion: Delete, writer: Pass | None = None) -> None:
-        """Delete an object once: until the watch shows that it is going, other passes want it gone too."""
+        """Delete an object once: until the watch shows the deletion, other passes want it gone, too."""
         if time.monotonic() - self._deleted.get(deletion.uid, float("-inf")) < _DELETED_SECONDS:
             return
         self._meter.deleting(deletion)
         try:
             await self._client.delete(deletion.kind, deletion.namespace, deletion.name, uid=deletion.uid)
-        except Conflict:  # another object of that name by now: not ours to delete
+        except Conflict:  # another object of that name by now: it stays
             log.debug("not deleted, it is another object by now", extra={"object": deletion.name})
         else:
             if informer := self._informers.get(deletion.kind):
@@ -179,7 +179,7 @@ class Shell:
         """Apply where that changes something, over no other version than the one that is known.
 
         A write that comes late (its sender was paused, another process leads by now) meets another version and is
-        refused with a Conflict, and so is one that would make again what somebody deleted, or make what is there.
+        refused with a Conflict, and so is one that would re-create what was deleted, or make what is there.
         """
         live = self._live(kind, wanted)
         if agrees(kind, live, wanted):
@@ -194,7 +194,7 @@ class Shell:
     async def _is_there(self, kind: Kind, wanted: Mapping[str, Any]) -> bool:
         """Take in an object that our informer did not show: it is behind, or the object lost the label it selects by.
 
-        Returns whether the object is as wanted. Raises: ApplyRefusedError when it is somebody else's.
+        Returns whether the object is as wanted. Raises: ApplyRefusedError when it belongs to another owner or program.
         """
         found = await self._look_up(kind, wanted)
         if found is None:
@@ -228,7 +228,7 @@ class Shell:
             return False
         try:
             self._observed(kind, await self._client.create(kind, dict(wanted)), writer)
-        except AlreadyExists:  # the cache is behind, and the watch tells soon; if it ever does
+        except AlreadyExists:  # the cache is behind, and the watch reports it soon, if at all
             log.debug("exists already", extra={"object": view.name_of(wanted)})
             await self._check_that_it_is_shown(kind, wanted)
             return False
@@ -256,7 +256,7 @@ class Shell:
         self._observed(kind, await self._client.patch_status(kind, namespace, view.name_of(obj), body), writer)
 
 
-# which condition of an object tells that one made for it was refused; the server's refusal is decided about
+# which condition of an object reports that one made for it was refused; the server's refusal is decided about
 _TOLD_IN = {
     (AIM_SERVICE, JOB): "Adapters",
     (AIM_SERVICE, AIM_PROFILE): "CacheReady",
@@ -292,15 +292,15 @@ def _fenced(wanted: Mapping[str, Any], live: Json | None) -> dict[str, Any]:
 def _unadopted(kind: Kind, name: str, maker: str) -> str:
     if not maker:
         return (
-            f'{kind.kind} "{name}" is there without the label by which it is seen: '
-            f"put {LABEL_MANAGED_BY}={FIELD_OWNER} on it, or delete the object"
+            f'{kind.kind} "{name}" exists without the label by which it is found: '
+            f"set the label {LABEL_MANAGED_BY}={FIELD_OWNER}, or delete the object"
         )
     return (
-        f'{kind.kind} "{name}" is there, and its label {LABEL_MANAGED_BY} says "{maker}": stop that operator and name '
-        "it in the setting adoptManagedBy to take the object over, or delete the object"
+        f'{kind.kind} "{name}" exists, and its label {LABEL_MANAGED_BY} is "{maker}": stop that operator and add '
+        "it to the setting adoptManagedBy to take the object over, or delete the object"
     )
 
 
 def _after(first: Decision, later: Decision) -> Decision:
-    """Return the later decision with the events of both, each told once."""
+    """Return the later decision with the events of both, each once."""
     return replace(later, events=tuple(dict.fromkeys((*first.events, *later.events))))

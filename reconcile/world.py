@@ -1,4 +1,4 @@
-"""Every informer of the process, the indexes that lead from a change to whom it concerns, and the world they show."""
+"""Every informer of the process, the indexes that lead from a change to whom it concerns, and the objects they show."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _placed(index: Index) -> IndexFunction:
 
 
 def _owners(obj: Json) -> Iterable[str]:
-    """Words of the owners: of the object's own namespace, whatever UIDs of others somebody wrote into it."""
+    """Words of the owners: of the object's own namespace, whatever other UIDs it contains."""
     return tuple(
         word(obj, uid) for ref in view.items(obj, "metadata", "ownerReferences") if (uid := view.text(ref, "uid"))
     )
@@ -209,7 +209,7 @@ def make_informers(
 
 
 class CachedWorld:
-    """The world as the informers show it (`rules.world.World`)."""
+    """The objects that the informers show (`rules.world.World`)."""
 
     def __init__(self, informers: Mapping[Kind, Informer]) -> None:
         self._informers = informers

@@ -149,7 +149,7 @@ class ArtifactController:
         )
 
     def _claim(self, artifact: Json, recorded: str, name: str) -> Json | None:
-        """Return a claim of the artifact: the one in its status, which another operator may have made, else ours."""
+        """Return a claim of the artifact: the one in its status, maybe of another operator, else its own."""
         namespace = view.namespace_of(artifact)
         found = self._tools.find(PERSISTENT_VOLUME_CLAIM, namespace, view.text(artifact, "status", recorded))
         if found is not None and owned_by(found, artifact):
@@ -167,7 +167,11 @@ class ArtifactController:
         return self._on_disks.of(namespace, view.uid_of(disk_claim)) if disk_claim is not None else ()
 
     async def _with_problems(self, seen: ArtifactFacts) -> ArtifactFacts:
-        """Add what provisioners say about claims that are not bound; nothing is asked about bound ones."""
+        """Add what provisioners say about claims that are not bound; nothing is asked about bound ones.
+
+        The one read of a pass that no informer answers: a watch over the events of all namespaces would cost the API
+        server more than a list for the few claims that wait. `_observe` itself asks only caches.
+        """
         if view.is_adapter(seen.artifact):
             return seen
         claim_problem, disk_problem = await self._problem(seen.claim), await self._problem(seen.disk_claim)
@@ -194,7 +198,7 @@ class ArtifactController:
         uids, _ = await self._client.list_each(AIM_SERVICE, view.namespace_of(artifact), view.uid_of)
         dry_run = decision.sweep == "dry-run"
         job = render_reaper_job(
-            artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, world=decision.sweep_world
+            artifact, claim, uids, listed_at, dry_run=dry_run, settings=tools.settings, swept=decision.sweep_world
         )
         await tools.shell.create(JOB, job)
         if dry_run:

@@ -1,4 +1,4 @@
-"""What an AIMArtifact needs and how it stands. Pure; docs/contract.md, Artifacts, Reaper."""
+"""What an AIMArtifact needs, and its status. Pure; docs/contract.md, Artifacts, Reaper."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _judge_parent(seen: ArtifactFacts, name: str) -> tuple[Condition, dict[str, 
         message = f'parent artifact "{name}" does not exist yet'
         return Condition("Ready", "False", Reason.PARENT_ARTIFACT_NOT_FOUND, message), {}
     if _had_another_parent(seen.artifact, parent):
-        message = f'parent artifact "{name}" was deleted, and this adapter goes with it: create it anew'
+        message = f'parent artifact "{name}" was deleted, and this adapter is deleted with it: create the adapter again'
         return Condition("Ready", "False", Reason.PARENT_ARTIFACT_NOT_FOUND, message), {}
     if view.is_adapter(parent):
         message = f'parent artifact "{name}" is itself an adapter'

@@ -27,7 +27,7 @@ Bookkeeping = dict[str, Any]  # status.download
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """How the download stands: what to write down, and the Job that runs."""
+    """The state of the download: what to record, and the Job that runs."""
 
     recorded: Bookkeeping
     running: JobState | None
@@ -39,7 +39,7 @@ class Download:
 
     @property
     def measured(self) -> int | None:
-        """Bytes that the source has, None while nobody asked."""
+        """Bytes that the source has, None while it was not asked."""
         size = self.recorded.get("sizeBytes")
         return size if isinstance(size, int) and size > 0 else None
 
@@ -53,7 +53,7 @@ def model_size(seen: ArtifactFacts) -> Decimal | None:
 
 
 def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Download:
-    """Return how the download stands; makes the next Job and drops those that are done with."""
+    """Return the state of the download; creates the next Job and deletes recorded ones."""
     key = fetch_key(view.uid_of(seen.artifact), view.source_uri(seen.artifact), view.uid_of(seen.claim))
     recorded = _bookkeeping(seen, key)
     running: JobState | None = None
@@ -78,7 +78,7 @@ def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Down
 
 
 def _bookkeeping(seen: ArtifactFacts, key: str) -> Bookkeeping:
-    """Return what is written down under this key; another key starts anew (but for the handled annotation)."""
+    """Return what is written down under this key; another key starts again (but for the handled annotation)."""
     recorded = dict(view.mapping(seen.artifact, "status", "download"))
     if recorded.get("key") == key:
         return recorded

@@ -185,11 +185,11 @@ def render_reaper_job(
     *,
     dry_run: bool,
     settings: ReconcileSettings,
-    world: str = "",
+    swept: str = "",
 ) -> dict[str, Any]:
     """Return the Job that sweeps the artifact's adapter disk.
 
-    Args: `live`: UIDs of all AIMServices of the namespace, read completely at or after `listed_at`; `world`: the
+    Args: `live`: UIDs of all AIMServices of the namespace, read completely at or after `listed_at`; `swept`: the
     decision's `sweep_world`.
     """
     spec = ReapSpec(
@@ -200,7 +200,7 @@ def render_reaper_job(
         subtree_skew_seconds=int(settings.reaper_subtree_skew.total_seconds()),
         dry_run=dry_run,
     )
-    key = reap_key(dry_run=dry_run, world=world, request=view.annotation(artifact, ANNOTATION_REAP))
+    key = reap_key(dry_run=dry_run, world=swept, request=view.annotation(artifact, ANNOTATION_REAP))
     plan = JobPlan(
         name=derive_name(view.name_of(artifact), "reaper", view.uid_of(artifact), key, str(listed_at.timestamp())),
         role=ROLE_REAPER,
@@ -218,5 +218,5 @@ def render_reaper_job(
 
 
 def reap_key(*, dry_run: bool, world: str, request: str | None) -> str:
-    """Return what a reaper Job says about itself: its mode, the world it was decided in, the request it answers."""
+    """Return what a reaper Job says about itself: its mode, the state it was decided in, the request it answers."""
     return f"{'dry-run' if dry_run else 'sweep'}:{world or '-'}:{short_hash(request) if request else '-'}"

@@ -73,12 +73,12 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
     if not valid.true:
         return Condition("Ready", "False", Reason.CONFIG_INVALID, valid.message)
     if view.terminating(seen.claim):
-        message = f'claim "{view.name_of(seen.claim)}" is being deleted; the model is fetched anew when it is gone'
+        message = f'claim "{view.name_of(seen.claim)}" is being deleted; the model is downloaded again once it is gone'
         return Condition("Ready", "False", Reason.CLAIM_TERMINATING, message)
     if download.complete:
         return Condition("Ready", "True", Reason.MODEL_CACHED)
     if reason := view.text(recorded, "reason"):
-        words = f"{view.text(recorded, 'message') or ''} (tried again by itself)".strip()
+        words = f"{view.text(recorded, 'message') or ''} (retried automatically)".strip()
         return Condition("Ready", "False", spoken(reason), words)
     if not seen.config.readable:
         message = f'RuntimeConfig "{seen.config.name}" cannot be read: storage and credentials are not known'

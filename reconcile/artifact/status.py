@@ -43,7 +43,7 @@ def config_valid(seen: ArtifactFacts) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A claim under report. `used`: somebody mounts it, so that it is bound soon whatever its class's binding mode."""
+    """A claim under report. `used`: a pod mounts it, so that it is bound soon whatever its class's binding mode."""
 
     condition: str
     claim: Json
@@ -70,7 +70,7 @@ def _claim_condition(reported: _Claim, seen: ArtifactFacts, draft: Draft) -> Con
     shown = view.text(claim, "spec", "storageClassName") or reported.storage_class or "the cluster's default"
     where = f'claim "{view.name_of(claim)}" of storage class "{shown}"'
     if view.terminating(claim):
-        message = f"{where} is being deleted; it goes, and is made anew, when no pod mounts it any more"
+        message = f"{where} is being deleted; it is re-created once no pod mounts it"
         return Condition(kind, "False", Reason.CLAIM_TERMINATING, message)
     if view.text(claim, "status", "phase") == "Bound":
         return Condition(kind, "True", Reason.CLAIM_BOUND)

@@ -77,7 +77,7 @@ def _read_key(key: str) -> tuple[str, str, str]:
 
 
 def _due(seen: ArtifactFacts, status: dict[str, Any], world: str) -> datetime | None:
-    """When the next sweep by itself is due; None: this disk cannot hold anything yet.
+    """When the next automatic sweep is due; None: this disk cannot hold anything yet.
 
     A disk that was never swept and has no service now may have had one that went before the first sweep.
     """
@@ -113,7 +113,7 @@ def _record(seen: ArtifactFacts, draft: Draft, job: JobState, *, dry_run: bool, 
 
 
 def _world_after(seen: ArtifactFacts, result: JobResult, world: str) -> str:
-    """The world that was swept; after a failure, or when something was left for later, none: the next tick sweeps."""
+    """The state that was swept; after a failure, or when something was left for later, none: the next tick sweeps."""
     if not result.ok:
         return "failed"
     return "unfinished" if result.left else world or world_hash(seen.users)

@@ -1,4 +1,4 @@
-"""Which artifacts a cache adopts or creates, and how it stands. Pure; docs/contract.md, Caches."""
+"""Which artifacts a cache adopts or creates, and its status. Pure; docs/contract.md, Caches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decide(seen: CacheFacts) -> Decision:
 
 
 def _allowed_env(*lists: Sequence[Any], typed_s3: bool) -> list[Any]:
-    """What may stand in an artifact's env; the rest would be refused at its admission."""
+    """What an artifact's env may contain; the rest would be refused at its admission."""
     allowed = allowed_with_typed_s3 if typed_s3 else allowed_in_job
     return [entry for name, entry in sorted(merge_env(*lists).items()) if allowed(name)]
 
@@ -121,7 +121,7 @@ def _leaving(seen: CacheFacts, name: str) -> bool:
 
 
 def render_artifact(cache: Json, kind: Kind, source: Any, *, typed_s3: bool = False) -> dict[str, Any]:
-    """Return the model artifact for a source that nobody has yet, named after the source: two caches agree on it.
+    """Return the model artifact for a source that no artifact has yet, named after the source: two caches agree on it.
 
     An artifact of a shared cache has no owner: it outlives the cache. A dedicated one dies with its cache.
     """

@@ -1,4 +1,4 @@
-"""How do models and templates of the template pipeline stand? Status of AIMModel and templates, of both scopes.
+"""What is the status of AIMModel and templates, of both scopes, in the template pipeline?
 
 Leaves to others: what a service makes of them (`reconcile.service`).
 """

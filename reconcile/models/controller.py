@@ -34,7 +34,7 @@ _TEMPLATES = (AIM_SERVICE_TEMPLATE, AIM_CLUSTER_SERVICE_TEMPLATE)
 
 
 class ModelController:
-    """Reports how the models or templates of one kind stand."""
+    """Reports the status of the models or templates of one kind."""
 
     def __init__(self, tools: Tools, kind: Kind) -> None:
         """Take the shared tools and the kind."""

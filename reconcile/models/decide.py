@@ -1,4 +1,4 @@
-"""How models and templates stand: what they refer to, and whether a node offers what they ask for. Pure."""
+"""The status of models and templates: what they refer to, and whether a node offers what they ask for. Pure."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ from rules.references import Unreadable
 class AdaptersDecision:
     """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete.
 
-    `staging`: the declared entries as they stand on the present disk. `entries` differ from it while the servers use
+    `staging`: the declared entries for the present disk. `entries` differ from it while the servers use
     another one: they say what is served. `awaited`: names of what servers list from that other disk and the present one
     does not hold, for whatever reason: a server that moved now would lose them. `at_rest`: once this pass is written,
-    the next step is a Job's, or nobody's.
+    the next step is a Job's, or there is none.
     """
 
     entries: tuple[dict[str, Any], ...] = ()
@@ -131,7 +131,7 @@ class _Pass:
         )
 
     def _report(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
-        """Return what the status says about a declared adapter that stands on the present disk as `entry` says."""
+        """Return what the status says about a declared adapter; `entry` is its state on the present disk."""
         served = self._as_served(ref, entry, before)
         if entry["state"] not in ON_DISK and self._would_be_lost(ref, entry, before):
             self.awaited.append(ref.name)
@@ -198,7 +198,7 @@ class _Pass:
         return self.jobs.step(entry, artifact)
 
     def _without_disk(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
-        """While the disk is not known, what was said about an adapter on it stands: the servers still have it."""
+        """While the disk is not known, an adapter on it keeps its entry: the servers still have it."""
         if view.text(old, "stageKey") and view.text(old, "state"):
             return dict(old)
         return {**without(entry, "lastError"), "state": "Pending"}
@@ -208,7 +208,7 @@ class _Pass:
             where = {key: old[key] for key in ("adapterPath", "modelId") if old.get(key)}
             return {"name": ref.name, **where, "state": "Pending", "lastError": last_error(NOT_FOUND)}
         if old.get("digest") and view.text(old, "state") in ON_DISK:  # its bytes are there and served: say both
-            said = dict(old) | {"lastError": last_error(NOT_FOUND, "the artifact is gone; what was staged stays")}
+            said = dict(old) | {"lastError": last_error(NOT_FOUND, "the artifact is deleted; what was staged stays")}
             return as_served(said, old, self.seen.pods)
         if not old and self.seen.moving:  # the status was lost: servers on another disk may serve it, by its name
             return {"name": ref.name, "adapterPath": ref.name, "state": "Pending", "lastError": last_error(NOT_FOUND)}
@@ -278,7 +278,7 @@ class _Pass:
             namespace=view.namespace_of(seen.service),
         )
         self.work.look_again(recheck)
-        if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked anew: the words stay
+        if judged["state"] == "LoadRejected" and not judged.get("lastError"):  # not asked again: the words stay
             judged["lastError"] = entry.get("lastError") or str(NOT_LISTED)
         return judged
 
@@ -298,7 +298,7 @@ class _Pass:
         entry = without(entry, "progress", "nextRetryTime")
         if not told:
             entry["lastError"] = last_error(RESTART_REQUIRED, NOT_LOADED_YET)
-        elif any(pod.listed is None for pod in seen.pods):  # not asked yet: the number stands
+        elif any(pod.listed is None for pod in seen.pods):  # not asked yet: the number stays
             return entry | {"state": "Downloaded"}
         loaded = sum(1 for pod in seen.pods if pod.listed and path in pod.listed and pod not in older)
         return entry | {"state": "Downloaded", "loadedReplicas": loaded}
@@ -332,7 +332,7 @@ class _Pass:
     # -- state changes ----------------------------------------------------------------------------------------------
 
     def _observe(self, entry: dict[str, Any], old: Json) -> dict[str, Any]:
-        """Stamp the entry when its state changed, and tell of it; `lastObserved` moves with the state alone."""
+        """Stamp the entry when its state changed, and note an event; `lastObserved` moves with the state alone."""
         changed = entry["state"] != old.get("state")
         since = None if changed else view.text(old, "lastObserved")
         stamped = entry | {"lastObserved": since or timestamp(self.seen.now)}

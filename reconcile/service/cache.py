@@ -35,7 +35,7 @@ READY = "CacheReady"
 
 @dataclass(frozen=True, slots=True)
 class CacheView:
-    """The cache in use (None: not chosen or not made yet), the bases in it, and how they stand.
+    """The cache in use (None: not chosen or not made yet), the bases in it, and their condition.
 
     `bases` are in the order of the model sources, empty objects for those that are not there yet. `resolved`: all that
     the service refers to was found, so that its plan can be trusted.
@@ -84,7 +84,7 @@ def cache_origin(facts: ServiceSeen) -> CacheOrigin | None:
 
 
 def decide_cache(seen: ServiceFacts, draft: Draft, *, allowed: bool) -> CacheView:
-    """Choose the cache, or make it, or have it ask for a disk; tell how it stands.
+    """Choose the cache, or make it, or have it ask for a disk; return its state.
 
     Args: `allowed`: the service may be served at all, so that things may be made for it.
     """
@@ -121,7 +121,7 @@ def unresolved(pipeline: Pipeline) -> Condition | None:
     if pipeline.kind == "template" and pipeline.template is None and isinstance(pipeline.model, Resolved):
         names = ", ".join(view.name_of(template) for template in pipeline.fitting)
         if names:
-            cure = "set spec.defaultServiceTemplate of the model, or create the service anew with spec.template.name"
+            cure = "set spec.defaultServiceTemplate of the model, or re-create the service with spec.template.name"
             message = f"several templates fit: {names}; {cure}"
             return Condition(READY, "False", Reason.TEMPLATE_AMBIGUOUS, message)
         if not pipeline.sources:
@@ -149,9 +149,9 @@ def _lost(seen: ServiceFacts) -> Condition | None:
 
 
 def _choose(seen: ServiceFacts, draft: Draft, origin: CacheOrigin, *, allowed: bool) -> Json | None:
-    """Return the cache that serves: ours if it is there, else the oldest of somebody else's that suits, else a new one.
+    """Return the cache that serves: its own if it exists, else the oldest other one that suits, else a new one.
 
-    A user's spec is never written: where theirs lacks the disk, one of ours beside it asks for it.
+    A user's spec is never written: where a user's cache lacks the disk, a second cache asks for it.
     """
     service, wants_disk = seen.service, view.uses_adapters(seen.service)
     name = cache_name(service, origin)
@@ -172,7 +172,7 @@ def _choose(seen: ServiceFacts, draft: Draft, origin: CacheOrigin, *, allowed: b
 
 
 def _suits(cache: Json, service: Json, origin: CacheOrigin, *, wants_disk: bool, of_a_template: bool) -> bool:
-    """Whether a cache that somebody else made may serve this service.
+    """Whether a cache that another user or program made may serve this service.
 
     A template's cache that names no sources (`of_a_template`) holds what the template, or else its model, says.
     """

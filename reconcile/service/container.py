@@ -23,9 +23,9 @@ from rules.environment import ADAPTER_ENV_PREFIX, merge_env
 def environment(
     service: Json, plan: Plan, *, cache_root: str | None, adapters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return env, one entry per name: profile < override < service < ours."""
+    """Return env, one entry per name: profile < override < service < aim-adapters."""
     user = merge_env(plan.env, view.items(service, "spec", "env"))
-    if adapters:  # all of them are ours then, those that a mode does not set included
+    if adapters:  # all of them are set here then, also those that a mode leaves out
         user = {name: entry for name, entry in user.items() if not name.startswith(ADAPTER_ENV_PREFIX)}
     ours: dict[str, str | None] = {
         "AIM_CACHE_PATH": cache_root,
@@ -43,7 +43,7 @@ def environment(
 
 
 def _engine_args(plan: Plan, user: Mapping[str, Any] | None) -> str | None:
-    """Merge the user's AIM_ENGINE_ARGS (a JSON object) deeply over the profile's; what is no object is kept."""
+    """Merge the user's AIM_ENGINE_ARGS (a JSON object) deeply over the profile's; other text is kept."""
     merged: Any = dict(plan.engine_args)
     given = user.get("value") if user else None
     if isinstance(given, str):

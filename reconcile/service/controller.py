@@ -195,14 +195,14 @@ class ServiceController:
         try:
             recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
         except ApplyRefusedError as error:
-            if error.kind not in OF_THE_SERVER:  # told where it was tried
+            if error.kind not in OF_THE_SERVER:  # reported where it was tried
                 raise
             return self._refused(key, service, error)
         self._refusals.pop(key, None)
         return recheck
 
     def _note_taken(self, key: Key, *, taken: bool) -> None:
-        """Remember who waits for a name: no owner reference of that InferenceService leads here when it goes."""
+        """Remember who waits for a name: no owner reference of that InferenceService leads here when it is deleted."""
         if not taken and not self._taken:
             return  # nearly always: no name is worked out
         namespace, service = key
@@ -213,7 +213,7 @@ class ServiceController:
             self._taken.pop(isvc, None)
 
     def _again(self, key: Key, seen: ServiceFacts, decision: Decision) -> Again | None:
-        """How to decide anew after an apply; None where the status must tell what this very decision did.
+        """How to decide again after an apply; None where the status must report what this very decision did.
 
         A Job's start is in the status before the next step counts on it, and so is why a running server is replaced.
         """
@@ -222,19 +222,19 @@ class ServiceController:
 
         def again(refused: ApplyRefusedError | None) -> Decision:
             if refused is not None and refused.kind in OF_THE_SERVER:
-                self._refused(key, seen.service, refused, told=True)
+                self._refused(key, seen.service, refused, reported=True)
             return decide(self._observe(key, seen.service))
 
         return again
 
-    def _refused(self, key: Key, service: Json, error: ApplyRefusedError, *, told: bool = False) -> timedelta:
+    def _refused(self, key: Key, service: Json, error: ApplyRefusedError, *, reported: bool = False) -> timedelta:
         """Remember what the API server said, so that the next pass (at once if it is news) puts it into the status.
 
-        Raises: the error where it may pass and is no news, for the work queue's backoff; not if it is being `told`.
+        Raises: the error where a retry may succeed and it is not new, for the work queue's backoff.
         """
         said = (view.uid_of(service), error.message)
         if self._refusals.get(key) == said:
-            if not (error.lasting or told):
+            if not (error.lasting or reported):
                 raise error
             return REFUSED_AGAIN
         self._refusals[key] = said

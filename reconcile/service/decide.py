@@ -1,4 +1,4 @@
-"""What an AIMService needs and how it stands: cache, directory on the disk, adapters, InferenceService, status. Pure.
+"""What an AIMService needs, and its status: cache, directory on the disk, adapters, InferenceService, status. Pure.
 
 Source: docs/contract.md, Caches, Adapter disk, InferenceService, Status.
 One file for each step: `cache`, `subtree`, `adapters`, `serving`, `report`.
@@ -56,7 +56,7 @@ def decide(seen: ServiceFacts) -> Decision:
     gate = decide_gate(seen, valid, plan, cache, disk=disk, adapters=adapters)
     bindings = decide_bindings(seen, plan, cache, disk, adapters)
     applied = apply_inference_service(seen, draft, plan, bindings, gate=gate, cache=cache)
-    if applied.made is not None:  # the status speaks of the world after this pass; a refusal is decided about anew
+    if applied.made is not None:  # the status is about the state after this pass; a refusal is decided about again
         seen = replace(seen, isvc=applied.made)
     served = served_condition(seen, plan, gate, applied)
     conditions = [valid, cache.condition, served, ready_condition(valid, gate, served)]
@@ -71,7 +71,7 @@ def decide(seen: ServiceFacts) -> Decision:
 def _at_rest(seen: ServiceFacts, decision: Decision, disk: Disk, adapters: AdaptersDecision, applied: Applied) -> bool:
     """Whether nothing follows from what this pass writes.
 
-    Adapters live on from the status, a roll is told until it is over, and a new cache may bring another base.
+    Adapters live on from the status, a roll is reported until it is over, and a new cache may bring another base.
     """
     if any(kind != JOB for kind, _ in decision.create) or any(deletion.kind != JOB for deletion in decision.delete):
         return False

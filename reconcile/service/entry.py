@@ -103,7 +103,7 @@ def last_error(reason: str, message: str = "") -> str:
 
 
 def readable(entry: Json) -> Json:
-    """Return a stored entry without what is not a word where words stand; one without a state is Pending."""
+    """Return a stored entry without values of a wrong type; one without a state is Pending."""
     if all(isinstance(entry.get(key, ""), str) for key in _WORDS) and view.text(entry, "state"):
         return entry
     kept = {key: value for key, value in entry.items() if key not in _WORDS or isinstance(value, str)}
@@ -122,7 +122,7 @@ def without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def on_its_way(entry: Json) -> bool:
-    """Return whether a staging Job is expected to bring the adapter to the disk, and nothing stands in its way."""
+    """Return whether a staging Job is expected to bring the adapter to the disk, and nothing blocks it."""
     return entry["state"] in NOT_YET and not entry.get("lastError")
 
 

@@ -47,7 +47,7 @@ ADAPTER_CONFIG_REASONS = frozenset(
 class ServiceFacts:
     """All that a pass over one service looks at.
 
-    `facts`: what follows from the service and the world by the rules; `plan`: what they say is to run. `caches`: caches
+    `facts`: what follows from the service and others by the rules; `plan`: what they say is to run. `caches`: caches
     of the namespace for `cache_origin(facts)`. `disk_claim`: the adapter disk of the base; `kept_claim`: the one that
     the running server mounts, where that is another one and exists. `progress`: by Job UID. `pods`: ready pods of the
     predictor with what their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not
@@ -127,7 +127,7 @@ class ServiceFacts:
 
     @property
     def may_prepare(self) -> bool:
-        """Whether cache, disk and siblings go on although the configuration is not valid.
+        """Whether cache, disk and siblings continue although the configuration is not valid.
 
         A running server needs them, and single invalid adapters never hold the others back.
         """
@@ -146,14 +146,14 @@ class ServiceFacts:
 
     @lazy
     def ceiling(self) -> CeilingDecision:
-        """The rank ceiling; where the status was lost, a running server still tells what the last valid one was."""
+        """The rank ceiling; where the status was lost, a running server still has the last valid one."""
         if self.facts.reported_ceiling is not None or self.wiring is None:
             return self.facts.ceiling
         return decide_ceiling(self.service, self.facts.config, self.facts.artifacts, self.wiring.max_rank)
 
     @property
     def wanted_replicas(self) -> int | None:
-        """Replicas that the Deployment is told to have, None while there is no Deployment."""
+        """Replicas that the Deployment is to have, None while there is no Deployment."""
         return view.integer(self.deployment, "spec", "replicas")
 
     @property

@@ -39,7 +39,7 @@ from reconcile.settings import ReconcileSettings
 CACHE_ROOT = "/workspace/cache"
 ANNOTATION_DEPLOYMENT_MODE = "serving.kserve.io/deploymentMode"
 ANNOTATION_AUTOSCALER = "serving.kserve.io/autoscalerClass"
-ANNOTATION_STOP = "serving.kserve.io/stop"  # never ours: a person's, who stops what KServe runs
+ANNOTATION_STOP = "serving.kserve.io/stop"  # set by people only, to stop what KServe runs
 _CLUSTER_AUTH = "cluster-auth/"
 
 
@@ -106,9 +106,9 @@ def render_inference_service(
 
 
 def _kept_labels(service: Json, live: Json | None) -> dict[str, str]:
-    """Labels reach the pod template, so those of the creation stay for ever: a change would roll the pods.
+    """Labels reach the pod template, so those of the creation stay: a change would roll the pods.
 
-    Only those by which it and its pods are seen are put back where somebody took them off.
+    Only those by which it and its pods are seen are put back where they were removed.
     """
     kept = view.mapping(live, "metadata", "labels")
     return {**_found_by(service), **kept} if kept else {}
@@ -136,7 +136,7 @@ _ANNOTATIONS_OF_OURS = (
 
 
 def _annotations(service: Json, plan: Plan, settings: ReconcileSettings, live: Json | None) -> dict[str, str]:
-    """Return the annotations: those of the creation for ever; a deployment mode that somebody took away comes back."""
+    """Return the annotations: those of the creation stay; a deployment mode that was removed comes back."""
     mode = {ANNOTATION_DEPLOYMENT_MODE: settings.deployment_mode}
     if live is not None:
         kept = view.mapping(live, "metadata", "annotations")

@@ -108,7 +108,7 @@ _NOT_IN_THE_TEMPLATE = frozenset({"minReplicas", "maxReplicas", "deploymentStrat
 def roll_causes(live: Json | None, desired: Json) -> tuple[str, ...]:
     """Return what an apply would change in the pods of a live InferenceService, in words; empty: nothing rolls.
 
-    Values of variables are not told (they may be secrets), but for the rank ceiling.
+    Values of variables are not shown (they may be secrets), but for the rank ceiling.
     """
     if live is None:
         return ()

@@ -53,7 +53,7 @@ def _listing(pods: Sequence[ServerPod], path: object) -> int:
 
 
 def keeps_older(pod: ServerPod, path: object, moment: datetime | None, *, known: bool) -> bool:
-    """Whether a static server was started before the present content came to the disk (or nobody knows).
+    """Whether a static server was started before the present content came to the disk (or this is not known).
 
     In whole seconds: of two things in the same second, what a server lists was there before it, and what it does not
     list came after it where the pod is `known` to have been there then.
@@ -85,7 +85,7 @@ def judge_loading(
     path = entry["adapterPath"]
     if not pods:
         return _without_replicas(entry) | {"state": "Downloaded"}, None
-    if any(pod.listed is None for pod in pods):  # someone was not asked yet: what was said stands
+    if any(pod.listed is None for pod in pods):  # one was not asked yet: the entry stays
         entry = entry | {"state": entry["state"] if view.text(entry, "state") in ON_DISK else "Downloaded"}
         return entry | _unheard(entry, pods, namespace), None
     listing = _listing(pods, path)
@@ -102,7 +102,7 @@ def judge_loading(
 
 
 def _unheard(entry: Json, pods: Sequence[ServerPod], namespace: str) -> dict[str, Any]:
-    """Say which server gives no list, so that nobody knows what it serves; what a refusal said stands."""
+    """Say which server gives no list, so that it is not known what it serves; the words of a refusal stay."""
     mute = min((pod.name for pod in pods if pod.mute and pod.listed is None), default=None)
     if mute is None or entry["state"] == "LoadRejected":
         return {}
@@ -117,7 +117,7 @@ def _logs(namespace: str, pod: str) -> str:
 def as_served(entry: dict[str, Any], before: Json, pods: Sequence[ServerPod]) -> dict[str, Any]:
     """Return the entry of an adapter as pods serve it that do not use the present disk (yet).
 
-    `before`: what the status said; it stands where a pod was not asked yet.
+    `before`: what the status said; it stays where a pod was not asked yet.
     """
     if entry["state"] == "LoadRejected":
         return entry

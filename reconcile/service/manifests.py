@@ -86,7 +86,7 @@ def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> 
 
 
 def render_cache_with_disk(kind: Kind, cache: Json) -> dict[str, Any]:
-    """Return a cache of ours as it is, asking for a disk from now on (never taken back: others may need it)."""
+    """Return an own cache as it is, asking for a disk from now on (never taken back: others may need it)."""
     metadata = {"name": view.name_of(cache), "namespace": view.namespace_of(cache), "labels": managed_labels()}
     if owners := view.items(cache, "metadata", "ownerReferences"):
         metadata["ownerReferences"] = list(owners)

@@ -1,4 +1,4 @@
-"""What a service runs, told alike for both pipelines: image, model, accelerators, environment. Pure."""
+"""What a service runs, in the same form for both pipelines: image, model, accelerators, environment. Pure."""
 
 from __future__ import annotations
 

@@ -123,7 +123,10 @@ def served_condition(seen: ServiceFacts, plan: Plan | None, gate: Gate, applied:
     """
     if seen.isvc is not None and seen.live is None:
         if _was_a_predecessors(seen):
-            message = "the InferenceService of the deleted service of this name is going; it is made anew after"
+            message = (
+                "the InferenceService of a deleted service with this name is still terminating; "
+                "a new one is created once it is gone"
+            )
             return Condition(SERVED, "False", Reason.TERMINATING, message)
         whose = "belongs to another owner" if items(seen.isvc, "metadata", "ownerReferences") else "has no owner"
         message = f'InferenceService "{name_of(seen.isvc)}" exists and {whose}'
@@ -138,7 +141,10 @@ def served_condition(seen: ServiceFacts, plan: Plan | None, gate: Gate, applied:
         return Condition(SERVED, "False", Reason.CREATING, "the InferenceService is being created")
     if terminating(seen.live):
         return Condition(
-            SERVED, "False", Reason.TERMINATING, "the InferenceService is being deleted; it is made anew after"
+            SERVED,
+            "False",
+            Reason.TERMINATING,
+            "the InferenceService is being deleted; it is re-created once it is gone",
         )
     return _live_condition(seen, plan, applied)
 
@@ -169,7 +175,7 @@ def _live_condition(seen: ServiceFacts, plan: Plan | None, applied: Applied) -> 
 def _asleep(seen: ServiceFacts) -> Condition | None:
     """Return why no replica is wanted now, None when some are."""
     if _none_wanted(seen):
-        message = "0 replicas are asked for: nothing is served until spec.replicas is raised"
+        message = "spec asks for 0 replicas: nothing is served until spec.replicas is raised"
         return Condition(SERVED, "True", Reason.SCALED_TO_ZERO, message)
     if condition(seen.live, "Stopped").get("status") == "True":
         message = (
@@ -198,7 +204,7 @@ def _none_ready(seen: ServiceFacts, applied: Applied, note: str) -> Condition:
 
 
 def _made_by(seen: ServiceFacts) -> str:
-    """Say that the server is another operator's work, and how it becomes ours."""
+    """Say that another operator made the server, and how aim-adapters takes it over."""
     if not seen.made_by:
         return ""
     return (
@@ -268,7 +274,7 @@ def _of_trouble(found: PodTrouble) -> str:
     match found.kind:
         case "crash":
             known = f", last exit code {found.exit_code}" if found.exit_code is not None else ""
-            return f"the server ends again and again{known}" + (f" ({found.ended})" if found.ended else "")
+            return f"the server keeps crashing{known}" + (f" ({found.ended})" if found.ended else "")
         case "pull":
             return f'image "{found.image or "?"}" cannot be pulled'
         case "waiting":

@@ -229,10 +229,10 @@ def _may_apply(seen: ServiceFacts, gate: Gate, cache: CacheView) -> bool:
 
 
 def _has_its_model(plan: Plan, bindings: Bindings) -> bool:
-    """Whether what is mounted holds the model that the server would be told to serve.
+    """Whether what is mounted holds the model that the server would serve.
 
     A service that was given another model keeps its server as it is until the other model, and what its adapters need,
-    is there: told to serve what is not mounted, it would not start.
+    is there: a server does not start without its model.
     """
     path = f"{CACHE_ROOT}/{plan.model_id}"
     return plan.model_id is None or not bindings.caches or any(mount.path == path for mount in bindings.caches)
@@ -244,7 +244,7 @@ def _awaited_model(plan: Plan, cache: CacheView) -> str:
 
 
 def _unknown(seen: ServiceFacts, cache: CacheView) -> str:
-    """Say what a running server would have to know to follow its spec; errors are told by ConfigValid."""
+    """Say what a running server would have to know to follow its spec; ConfigValid reports errors."""
     if seen.live is None or seen.made_by or seen.other_errors:
         return ""
     if not cache.resolved:

@@ -131,7 +131,7 @@ class StageJobs:
         return without(entry, "lastError") | {"state": "Downloading"}
 
     def _due(self, entry: Json, artifact: Json) -> bool:
-        """Whether to try now: never tried, time is over, or something changed that may mend it."""
+        """Whether to try now: never tried, time is over, or something changed that may fix it."""
         if not entry.get("attempts"):
             return True
         if reason_of(entry) == HELD:

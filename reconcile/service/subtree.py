@@ -1,4 +1,4 @@
-"""A service's directory on the adapter disk: is it there, does it hold the declared set, which Job mends that. Pure.
+"""A service's directory on the adapter disk: is it there, does it hold the declared set, which Job is needed. Pure.
 
 Source: docs/contract.md, Subtree sync. One sync Job of a service exists at a time. A set that was synced once counts as
 synced only as long as no other sync may have run since: see `_Sync`.
@@ -27,7 +27,7 @@ _NEVER_ON_DISK = frozenset({Reason.ADAPTER_NOT_AN_ADAPTER, Reason.ADAPTER_PATH_D
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The last successful sync as the status tells it: its key, and the disk that it was on."""
+    """The last successful sync that the status records: its key, and the disk that it was on."""
 
     key: str
     claim: str
@@ -94,7 +94,7 @@ def _mounts_recorded_disk(seen: ServiceFacts, recorded: Recorded) -> bool:
 
 
 def _left_something(seen: ServiceFacts) -> bool:
-    """Whether Jobs or entries tell of a directory that no record speaks of: the status was lost before a server was."""
+    """Whether Jobs or entries show a directory that no record names: the status was lost before a server was made."""
     if seen.sync_jobs:
         return True
     return any(
@@ -194,7 +194,7 @@ class _Sync:
         return any(not job.terminating and found_undeclared(job) for job in self.seen.stage_jobs)
 
     def _next(self, key: str, paths: list[str], newest: JobState | None, *, waits: bool) -> str:
-        """Make the next Job if it is time; return what stands in the way."""
+        """Make the next Job if it is time; return what blocks it."""
         if newest is None:
             if not waits:
                 self._make(key, paths, 1)

@@ -31,7 +31,7 @@ def no_disk(seen: ServiceFacts) -> str:
     if seen.disk_claim_name:
         words = f'claim "{seen.disk_claim_name}" of base artifact "{view.name_of(seen.base)}" is '
         if view.terminating(seen.disk_claim):
-            return words + "being deleted; it goes, and is made anew, when no pod mounts it any more"
+            return words + "being deleted; it is re-created once no pod mounts it"
         words += "not there"
     problem = storage_problem(seen.base)
     return f"{words}: {problem}" if problem else words
@@ -49,7 +49,7 @@ def moving(seen: ServiceFacts, disk: Disk, adapters: AdaptersDecision) -> str:
     stuck = [entry["name"] for entry in missing if not on_its_way(entry)]
     until = _until(disk, missing)
     if seen.stranded:
-        said = f'no pod can start{until}: claim "{kept.claim}" that they mount is gone with its base'
+        said = f'no pod can start{until}: claim "{kept.claim}" that they mount was deleted with its base'
         cure = "; for"
     else:
         said = f'the pods keep claim "{kept.claim}"{until}'
@@ -66,10 +66,10 @@ def _until(disk: Disk, missing: Sequence[Json]) -> str:
 
 
 def _way_out(seen: ServiceFacts) -> str:
-    words = "mend what lastError says"
+    words = "fix what lastError reports"
     if view.adapter_mode(seen.service) == "dynamic":
         return f"{words} or remove it from spec.adapters"
-    return f"{words} or create the service anew without it" if seen.stranded else words
+    return f"{words} or re-create the service without it" if seen.stranded else words
 
 
 def _claims(names: list[str]) -> str:
@@ -77,7 +77,7 @@ def _claims(names: list[str]) -> str:
 
 
 def provisioning(seen: ServiceFacts, disk: Disk) -> str:
-    """Say that the service's directory is being made, and what stands in the way: with the disk, or with the Job."""
+    """Say that the service's directory is being made, and what blocks it: the disk, or the Job."""
     problem = storage_problem(seen.base) or disk.problem
     if seen.errors and not seen.may_prepare:
         return (

@@ -81,8 +81,8 @@ def test_a_static_server_whose_disk_is_deleted_waits_for_all_adapters(team: Team
 
     def told() -> bool:
         message = team.condition("svc", "Adapters")["message"]
-        gone = f'claim "{old_disk}" that they mount is gone with its base'
-        return f"{gone}; for b, mend what lastError says or create the service anew without it" in message
+        gone = f'claim "{old_disk}" that they mount was deleted with its base'
+        return f"{gone}; for b, fix what lastError reports or re-create the service without it" in message
 
     team.until("the status to report that no pod can start", told)
     team.until("Ready to follow", lambda: team.condition("svc", "Ready")["status"] == "False")

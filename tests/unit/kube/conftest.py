@@ -16,7 +16,7 @@ WIDGET = Kind("example.com", "v1", "widgets", "Widget")
 
 @pytest.fixture
 async def api() -> FakeApi:
-    """A fake API server's world; `client` talks to it."""
+    """A fake API server; `client` talks to it."""
     return FakeApi()
 
 

@@ -1,4 +1,4 @@
-"""A small API server for one kind or many: list in pages, watch, 410, cut, conflicts. It stands at the HTTP seam."""
+"""A small API server over HTTP for one kind or many: list in pages, watch, 410, cut, conflicts."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class FakeApi:
         self.watchers: set[web.StreamResponse] = set()
         self.bookmarks = True
 
-    # The world
+    # Objects
 
     def put(self, plural: str, namespace: str, name: str, **content: Any) -> JsonObject:
-        """Create or change an object as somebody else would."""
+        """Create or change an object as another user would."""
         key = (plural, namespace, name)
         old = self.objects.get(key)
         self.now = next(self.version)
@@ -62,14 +62,14 @@ class FakeApi:
         return obj
 
     def remove(self, plural: str, namespace: str, name: str) -> None:
-        """Delete an object as somebody else would."""
+        """Delete an object as another user would."""
         obj = self.objects.pop((plural, namespace, name))
         self.now = next(self.version)
         gone = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.now)}}
         self._record(plural, "DELETED", gone)
 
     def compact(self) -> None:
-        """Forget the history: whoever resumes from an older version gets 410."""
+        """Forget the history: a watch from an older version gets 410."""
         self.now = next(self.version)
         self.compacted = self.now
         self.log.clear()
@@ -185,7 +185,7 @@ class FakeApi:
             body = _patched(old, body)
         content = {key: value for key, value in body.items() if key != "metadata"}
         if old is not None and {**old, **content} == old:
-            return _json(old)  # nothing changed: the resource version stays, as in life
+            return _json(old)  # nothing changed: the resource version stays, as in a real server
         return _json(self.put(plural, namespace, name, **content))
 
 

@@ -66,12 +66,12 @@ def test_versions_compare_as_numbers_and_unknown_ones_count_as_newer(version: st
     assert is_newer(version, than) is newer
 
 
-def test_nobody_keeps_managed_fields() -> None:
+def test_no_cache_keeps_managed_fields() -> None:
     item = {"metadata": {"name": "a", "managedFields": [1], "annotations": {"a": "b"}}}
     assert drop_managed_fields(item) == {"metadata": {"name": "a", "annotations": {"a": "b"}}}
 
 
-def test_an_index_tells_one_key_from_many() -> None:
+def test_an_index_distinguishes_one_key_from_many() -> None:
     cache = Cache({"colour": colours})
     for name in "abc":
         cache.put(obj(name, "red", "red"))

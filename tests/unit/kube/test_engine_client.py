@@ -68,7 +68,7 @@ def test_errors_say_whether_trying_again_helps(
     assert isinstance(error, retry)
 
 
-def test_an_answer_that_is_no_json_keeps_its_words() -> None:
+def test_an_answer_that_is_not_json_keeps_its_words() -> None:
     assert parse_error(502, b"<html>bad gateway</html>").message == "<html>bad gateway</html>"
 
 
@@ -106,7 +106,7 @@ async def test_a_dry_run_says_so(api: FakeApi, client: Client) -> None:
     assert "dryRun=All" in api.requests[-1][1]
 
 
-async def test_unknown_fields_are_looked_for_only_when_somebody_hears_of_them(api: FakeApi, client: Client) -> None:
+async def test_unknown_fields_are_looked_for_only_when_warnings_are_read(api: FakeApi, client: Client) -> None:
     obj = {"metadata": {"namespace": "ns", "name": "a"}, "spec": {}}
     await client.apply(WIDGET, obj)
     await client.patch_status(WIDGET, "ns", "a", {"status": {"x": 1}})
@@ -171,7 +171,7 @@ async def test_a_guarded_write_ends_before_its_lease(api: FakeApi, client: Clien
     assert "timeout=200ms" in api.requests[-1][1]
 
 
-async def test_a_guard_does_not_hinder_reads(api: FakeApi, client: Client) -> None:
+async def test_a_guard_does_not_block_reads(api: FakeApi, client: Client) -> None:
     api.put("widgets", "ns", "a")
     assert await client.guarded(Countdown(0.0)).get(WIDGET, "ns", "a")
 

@@ -1,4 +1,4 @@
-"""Passes stand back while many reviews come in, and only then."""
+"""Passes wait while many reviews come in, and only then."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_while_many_come_passes_are_spaced_out_and_afterwards_not() -> None:
     assert [world.courtesy.wait_seconds() for _ in range(50)] == [0.0] * 50
 
 
-def test_nobody_waits_longer_than_all_who_came_before() -> None:
+def test_no_pass_waits_longer_than_all_who_came_before() -> None:
     world = World()
     world.go_on(2 * WINDOW, 500)
     assert max(world.courtesy.wait_seconds() for _ in range(80)) <= 80 * SPACING

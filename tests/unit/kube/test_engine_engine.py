@@ -236,9 +236,11 @@ async def test_only_a_leader_makes_passes_but_caches_are_always_fed(api: FakeApi
 
 async def test_a_lost_lease_cancels_passes_in_flight(api: FakeApi, client: Client) -> None:
     api.put("widgets", "ns", "a")
+    started: list[Key] = []
     cancelled: list[Key] = []
 
     async def act(key: Key) -> None:
+        started.append(key)
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
@@ -249,7 +251,7 @@ async def test_a_lost_lease_cancels_passes_in_flight(api: FakeApi, client: Clien
     switch.turn(True)
     controller = Recorder([Watch(Informer(client, WIDGET))], act)
     async with running(engine_of(controller, switch)):
-        await until(lambda: controller.passes)
+        await until(lambda: started)
         switch.turn(False)
         await until(lambda: cancelled)
 

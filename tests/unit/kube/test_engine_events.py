@@ -17,7 +17,7 @@ def stored(api: FakeApi) -> list[dict[str, Any]]:
     return [obj for key, obj in api.objects.items() if key[0] == "events"]
 
 
-async def test_an_event_is_told_once_and_counted_when_it_repeats(api: FakeApi, client: Client) -> None:
+async def test_an_event_is_written_once_and_counted_when_it_repeats(api: FakeApi, client: Client) -> None:
     now = 0.0
     recorder = EventRecorder(client, clock=lambda: now)
     for _ in range(3):
@@ -42,7 +42,7 @@ async def test_repetitions_before_the_first_write_are_one_write(api: FakeApi, cl
     assert len(api.requests) == 1
 
 
-async def test_an_event_that_the_server_forgot_is_written_anew(api: FakeApi, client: Client) -> None:
+async def test_an_event_that_the_server_forgot_is_written_again(api: FakeApi, client: Client) -> None:
     recorder = EventRecorder(client)
     recorder.record(OBJ, "Normal", "Staged", "x")
     await recorder.flush()
@@ -54,7 +54,7 @@ async def test_an_event_that_the_server_forgot_is_written_anew(api: FakeApi, cli
     assert [event["count"] for event in stored(api)] == [2]
 
 
-async def test_a_flood_is_bounded_and_a_failing_server_is_no_obstacle(api: FakeApi, client: Client) -> None:
+async def test_a_flood_is_bounded_and_a_failing_server_blocks_nothing(api: FakeApi, client: Client) -> None:
     recorder = EventRecorder(client)
     for number in range(MAX_WAITING + 50):
         recorder.record(OBJ, "Normal", "Staged", f"x{number}")
@@ -73,7 +73,7 @@ async def test_a_long_message_is_cut_at_a_whole_character(api: FakeApi, client: 
     assert stored(api)[0]["message"] == "ü" * 512
 
 
-async def test_an_event_of_a_leader_that_leads_no_more_ends_nobody(api: FakeApi, client: Client) -> None:
+async def test_an_event_of_a_leader_that_leads_no_more_ends_no_one(api: FakeApi, client: Client) -> None:
     class Lost:
         def remaining(self) -> float:
             return 0.0

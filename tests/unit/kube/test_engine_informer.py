@@ -1,4 +1,4 @@
-"""List, watch, resume, relist: what the cache holds and what handlers are told."""
+"""List, watch, resume, relist: what the cache holds and what handlers get."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_list_then_watch(api: FakeApi, client: Client) -> None:
     assert informer.age() < 5
 
 
-async def test_what_nobody_reads_is_trimmed(api: FakeApi, client: Client) -> None:
+async def test_what_is_not_read_is_trimmed(api: FakeApi, client: Client) -> None:
     api.put("widgets", "ns", "a", big="x", metadata={"managedFields": [1]})
 
     def trim(obj: JsonObject) -> JsonObject:
@@ -79,7 +79,7 @@ async def test_a_cut_watch_resumes_without_a_list(api: FakeApi, client: Client) 
 
 
 @pytest.mark.parametrize("how", ["event", "status"])
-async def test_410_lists_again_and_tells_the_difference(api: FakeApi, client: Client, how: str) -> None:
+async def test_410_lists_again_and_reports_the_difference(api: FakeApi, client: Client, how: str) -> None:
     for name in ("kept", "changed", "deleted"):
         api.put("widgets", "ns", name, v=1)
     informer = Informer(client, WIDGET)
@@ -104,7 +104,7 @@ async def test_bookmarks_carry_a_quiet_watch_over_a_compaction(api: FakeApi, cli
     async with running(informer):
         await asyncio.wait_for(informer.synced.wait(), 5)
         await until(lambda: api.watchers)
-        api.put("gadgets", "ns", "other")  # another kind moves the version on; a bookmark tells it
+        api.put("gadgets", "ns", "other")  # another kind moves the version on; a bookmark reports it
         await asyncio.sleep(0.1)
         api.compacted = api.now
         api.cut()
@@ -188,7 +188,7 @@ async def test_a_late_answer_does_not_bring_a_deleted_object_back(api: FakeApi, 
         assert informer.get("ns", "a") is None
 
 
-async def test_a_deletion_of_ours_is_taken_in_at_once_and_its_late_echoes_wake_no_one(
+async def test_an_own_deletion_is_taken_in_at_once_and_its_late_echoes_wake_no_one(
     api: FakeApi, client: Client
 ) -> None:
     informer = Informer(client, WIDGET)
@@ -206,7 +206,7 @@ async def test_a_deletion_of_ours_is_taken_in_at_once_and_its_late_echoes_wake_n
         assert informer.get("ns", "b") is not None
         told.clear()
         informer.observe_deletion(("ns", "b"), stored["metadata"]["uid"], me)
-        informer.store(stored)  # what the watch still has to tell of the time before
+        informer.store(stored)  # what the watch still has to report from before
         api.remove("widgets", "ns", "b")
         api.put("widgets", "ns", "b", metadata={"uid": "a successor"})
         await until(lambda: informer.get("ns", "b"))
@@ -246,7 +246,7 @@ async def test_a_handler_that_raises_does_not_end_the_watch(api: FakeApi, client
 
 
 async def test_a_random_history_converges(api: FakeApi, client: Client) -> None:
-    """Edits, cuts, compactions in random order: the cache ends as the world, and each change was told once."""
+    """Edits, cuts, compactions in random order: the cache ends as the server, and each change was reported once."""
     import random
 
     seed = random.randrange(2**32)

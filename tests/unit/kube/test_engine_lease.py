@@ -32,9 +32,9 @@ def seen(holder: str, changed_at: float, duration: float = 15) -> SeenLease:
 
 
 CASES = {
-    "nobody ever held it": (None, 0.0, True),
+    "no one ever held it": (None, 0.0, True),
     "it was given up": (seen("", 0), 0.0, True),
-    "it is ours": (seen("me", 0), 0.0, True),
+    "it is its own": (seen("me", 0), 0.0, True),
     "another renewed it just now": (seen("other", 100), 101.0, False),
     "another's time is just over, but its clock may run slower": (seen("other", 100), 115.1, False),
     "another fell silent": (seen("other", 100), 115.4, True),
@@ -47,7 +47,7 @@ def test_who_may_take_it(what: SeenLease | None, now: float, expected: bool) -> 
 
 
 def test_the_holders_clock_is_not_believed() -> None:
-    """A renewTime in the far past or future tells nothing; that it changed, does."""
+    """A renewTime in the far past or future means nothing; that it changed, does."""
     first = see(lease_object("other", "1", "1970-01-01T00:00:00Z"), None, 100, 15)
     same = see(lease_object("other", "1", "1970-01-01T00:00:00Z"), first, 110, 15)
     moved = see(lease_object("other", "2", "2099-01-01T00:00:00Z"), same, 112, 15)
@@ -140,7 +140,7 @@ async def test_a_paused_holder_finds_its_writes_blocked(client: Client) -> None:
     assert lease.remaining() <= 0
 
 
-async def test_the_lease_tells_people_who_and_since_when(api: FakeApi, client: Client) -> None:
+async def test_the_lease_shows_people_who_and_since_when(api: FakeApi, client: Client) -> None:
     lease = Lease(client, "ns", "first")
     await lease._try_once()
     await lease._try_once()
@@ -153,7 +153,7 @@ async def test_the_lease_tells_people_who_and_since_when(api: FakeApi, client: C
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
 
 
-async def test_a_renewal_that_was_cut_under_way_does_not_hinder_the_release(client: Client) -> None:
+async def test_a_renewal_that_was_cut_under_way_does_not_block_the_release(client: Client) -> None:
     """The server took the renewal, but the answer never came: the version that we last saw is old."""
     lease = Lease(client, "ns", "first")
     await lease._try_once()
@@ -184,7 +184,7 @@ async def test_a_deleted_lease_is_made_again(api: FakeApi, client: Client) -> No
 
 
 async def test_a_deleted_lease_still_protects_its_holder(api: FakeApi, client: Client) -> None:
-    """Somebody deletes the object: the holder may be writing still, so a candidate waits as if it were there."""
+    """Another user deletes the object: the holder may be writing still, so a candidate waits as if it were there."""
     now = 0.0
     first = Lease(client, "ns", "first", clock=lambda: now)
     second = Lease(client, "ns", "second", clock=lambda: now)

@@ -1,4 +1,4 @@
-"""Golden files: what is rendered, as YAML to be read in a review. `GOLDEN=1` writes them anew."""
+"""Golden files: what is rendered, as YAML to be read in a review. `GOLDEN=1` writes them again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _Plain.add_representer(
 
 
 def check_golden(folder: str, name: str, obj: Any) -> None:
-    """Compare an object with its golden file, or write that anew."""
+    """Compare an object with its golden file, or write it again."""
     path = ROOT / folder / f"{name}.yaml"
     rendered = yaml.dump(obj, Dumper=_Plain, sort_keys=True, width=120)
     if os.environ.get("GOLDEN") == "1":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(rendered)
     assert path.exists(), f"{path} is not there: GOLDEN=1 writes it"
-    assert rendered == path.read_text(), f"{path} differs: GOLDEN=1 writes it anew"
+    assert rendered == path.read_text(), f"{path} differs: GOLDEN=1 writes it again"

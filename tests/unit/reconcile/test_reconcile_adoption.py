@@ -1,4 +1,4 @@
-"""Objects of another operator: seen when its name is adopted, told when it is not."""
+"""Objects of another operator: seen when its name is adopted, reported when it is not."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_what_is_adopted_is_selected_beside_our_own() -> None:
         assert [both[kind].selects(name) for name in ("aim-adapters", "another", "third")] == [True, True, False]
 
 
-async def test_an_object_of_an_operator_that_is_not_adopted_is_left_alone_and_told() -> None:
+async def test_an_object_of_an_operator_that_is_not_adopted_is_left_alone_and_reported() -> None:
     scene = Scene(projected=False)
     theirs = isvc(1)
     theirs["metadata"]["labels"] = {LABEL_MANAGED_BY: "another"}
     scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, theirs)
-    with pytest.raises(ApplyRefusedError, match='says "another": stop that operator and name it in'):
+    with pytest.raises(ApplyRefusedError, match='is "another": stop that operator and add it to'):
         await apply(scene, isvc(2))
     assert not any(call.startswith("apply") for call in scene.server.calls[1:])

@@ -178,7 +178,7 @@ class Scene:
 
 @pytest.mark.parametrize("projected", [False, True])
 async def test_a_new_service_costs_an_apply_of_each_object_and_one_status(projected: bool) -> None:
-    """The first one makes the cache for all; the status tells at once of what this very pass made."""
+    """The first one makes the cache for all; the status reports at once what this very pass made."""
     scene = Scene(projected=projected)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
     await scene.passes(2)
@@ -210,7 +210,7 @@ async def test_an_edit_costs_one_apply_and_one_status() -> None:
     assert await scene.passes(3) == ["apply inferenceservices", "patch aimservices"]
 
 
-async def test_a_service_with_four_adapters_is_told_of_at_three_moments() -> None:
+async def test_a_service_with_four_adapters_is_written_at_three_moments() -> None:
     """Its directory is being made; it is made, so the server and all staging start; all is staged.
 
     No pass is woken by what it wrote itself, and each finished Job goes.
@@ -245,7 +245,7 @@ def _holding_the_base(scene: Scene) -> dict[str, Any]:
     return dict(cache) | {"spec": spec, "status": {"status": "Ready", "artifacts": {"0": {"name": BASE}}}}
 
 
-async def test_a_refused_apply_is_not_decided_anew() -> None:
+async def test_a_refused_apply_is_not_decided_again() -> None:
     scene = Scene(projected=True)
     scene.server.refuse = INFERENCE_SERVICE
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
@@ -259,7 +259,7 @@ JOB_OF_CHAT = {"metadata": {"name": "stage", "namespace": PLACE}}
 ADAPTERS_WAIT = {"conditions": [{"type": "Adapters", "status": "True", "reason": "x", "message": "a is Pending"}]}
 
 
-async def test_what_rights_or_quota_refuse_is_told_beside_the_truth_and_tried_again() -> None:
+async def test_what_rights_or_quota_refuse_is_reported_beside_the_truth_and_tried_again() -> None:
     scene = Scene(projected=False)
     scene.server.refuse, scene.server.refusal = JOB, Forbidden(403, "Forbidden", "exceeded quota: none")
     chat = scene.server.stored(AIM_SERVICE, service(PLACE, 0, 0))
@@ -272,7 +272,7 @@ async def test_what_rights_or_quota_refuse_is_told_beside_the_truth_and_tried_ag
     assert said["message"] == "a is Pending; not made or changed: Job stage: 403 Forbidden: exceeded quota: none"
 
 
-async def test_a_server_that_quota_refuses_is_told_at_once_and_tried_again_soon() -> None:
+async def test_a_server_that_quota_refuses_is_reported_at_once_and_tried_again_soon() -> None:
     scene = Scene(projected=True)
     scene.server.refuse, scene.server.refusal = INFERENCE_SERVICE, Forbidden(403, "Forbidden", "exceeded quota: none")
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
@@ -283,7 +283,7 @@ async def test_a_server_that_quota_refuses_is_told_at_once_and_tried_again_soon(
     assert scene.told == ["InferenceServiceRefused"]
 
 
-async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> None:
+async def test_a_server_of_another_owner_that_no_informer_shows_is_reported() -> None:
     scene = Scene(projected=True)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
     chat = scene.server.informers[AIM_SERVICE].items()[0]
@@ -292,15 +292,15 @@ async def test_a_server_of_another_owner_that_no_informer_shows_is_told() -> Non
     theirs["metadata"]["name"] = name
     scene.server.behind[INFERENCE_SERVICE, str(name)] = scene.server.stored(INFERENCE_SERVICE, theirs)
     for _ in range(2):
-        with pytest.raises(ApplyRefusedError):  # for the work queue's backoff: nobody tells when it goes
+        with pytest.raises(ApplyRefusedError):  # for the work queue's backoff: no event reports when it is deleted
             await scene.passes(1)
         served = next(c for c in scene.server.statuses[-1]["conditions"] if c["type"] == "InferenceServiceReady")
         assert served["message"] == f'InferenceService "{name}" belongs to another owner'
     assert scene.told == ["InferenceServiceRefused"]
 
 
-@pytest.mark.parametrize(("labels", "said"), [({}, "without the label by which it is seen"), (OURS, "a is Pending")])
-async def test_a_job_that_no_informer_will_show_is_told(labels: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(("labels", "said"), [({}, "without the label by which it is found"), (OURS, "a is Pending")])
+async def test_a_job_that_no_informer_will_show_is_reported(labels: dict[str, str], said: str) -> None:
     scene = Scene(projected=False)
     scene.server.refuse, scene.server.refusal = JOB, AlreadyExists(409, "AlreadyExists", "it exists")
     there = scene.server.stored(JOB, JOB_OF_CHAT)
@@ -313,7 +313,7 @@ async def test_a_job_that_no_informer_will_show_is_told(labels: dict[str, str], 
     assert said in condition["message"]
 
 
-async def test_a_namespace_that_is_going_is_not_written_about() -> None:
+async def test_a_terminating_namespace_is_not_written_about() -> None:
     scene = Scene(projected=False)
     words = "unable to create new content in namespace team because it is being terminated"
     scene.server.refuse, scene.server.refusal = JOB, parse_error(403, json.dumps({"message": words}).encode())
@@ -381,7 +381,7 @@ async def test_an_apply_lands_on_the_version_that_was_known_and_on_no_other() ->
     await apply(scene, isvc(3))
 
 
-async def test_what_somebody_deleted_is_not_made_again_by_a_late_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_deleted_is_not_made_again_by_a_late_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(projected=False)
     scene.server.add(INFERENCE_SERVICE, isvc(1))
     monkeypatch.setattr(scene.server, "_cached", lambda kind, obj: None)  # the server has none any more
@@ -400,7 +400,7 @@ async def test_a_late_creation_changes_nothing_that_is_there() -> None:
     assert known["spec"]["predictor"]["minReplicas"] == 2  # the next pass starts from what is there
 
 
-async def test_what_another_made_just_as_wanted_is_no_trouble() -> None:
+async def test_what_another_made_just_as_wanted_is_fine() -> None:
     scene = Scene(projected=False)
     scene.server.behind[INFERENCE_SERVICE, "chat"] = scene.server.stored(INFERENCE_SERVICE, isvc(1))
     await apply(scene, isvc(1))

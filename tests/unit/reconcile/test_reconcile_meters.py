@@ -112,8 +112,8 @@ def test_another_job_of_the_same_name_counts_for_itself(scene: Scene) -> None:
 
 OUTCOMES = {
     "a documented word": (ROLE_FETCH, failed("DiskFull"), {}, ROLE_FETCH, "failed", "DiskFull"),
-    "a word that nobody documents": (ROLE_FETCH, failed("Evil-123"), {}, ROLE_FETCH, "failed", OTHER),
-    "a role that is not ours": ("x", failed(), {}, OTHER, "failed", "SourceTimeout"),
+    "a word that is not documented": (ROLE_FETCH, failed("Evil-123"), {}, ROLE_FETCH, "failed", OTHER),
+    "a role of another program": ("x", failed(), {}, OTHER, "failed", "SourceTimeout"),
     "past its deadline": (
         ROLE_FETCH,
         None,
@@ -142,7 +142,7 @@ def test_labels_come_from_closed_sets(
     assert value("job_outcomes_total", role=role_label, result=end, reason=reason) == before + 1
 
 
-def test_what_did_not_end_or_is_no_job_does_not_count(scene: Scene) -> None:
+def test_what_did_not_end_or_is_not_a_job_does_not_count(scene: Scene) -> None:
     running = scene.add("one", None)
     scene.meter.deleting(running)
     scene.meter.deleting(Delete(PERSISTENT_VOLUME_CLAIM, "a", "one", "one-uid"))
@@ -245,7 +245,7 @@ def test_a_service_comes_changes_and_goes() -> None:
     assert not any(gauge().values())
 
 
-def test_odd_services_are_counted_too() -> None:
+def test_unusual_services_are_counted_too() -> None:
     meter = AdapterMeter()
     meter.changed(None, {"metadata": {}, "status": {"adapters": "none"}})
     meter.changed(None, service("Invented", None))

@@ -255,7 +255,7 @@ def test_reading_a_job(job: dict[str, Any], pods: list[dict[str, Any]], expected
     assert (state.key, state.attempt, state.finished) == ("k", 3, state.phase in ("succeeded", "failed"))
 
 
-def test_how_it_was_killed_is_told() -> None:
+def test_how_it_was_killed_is_reported() -> None:
     killed = pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
     state = read_job(finished("Failed", "BackoffLimitExceeded"), [killed])
     assert state.result is not None

@@ -1,4 +1,4 @@
-"""Asking servers what they list: bounded whatever they answer, and no more often than was said."""
+"""Asking servers what they list: bounded whatever they answer, and no more often than asked for."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ToLoopback(AbstractResolver):
 
 
 class Scene:
-    """A poller over answers that a test gives, with a clock that stands still unless it is moved."""
+    """A poller over answers that a test gives, with a clock that moves only when a test moves it."""
 
     def __init__(self, answers: Answers, timeout: float = 2.0) -> None:
         self.asked: list[str] = []
@@ -126,14 +126,14 @@ async def test_a_server_is_asked_when_its_time_has_come_or_news_is_due() -> None
         scene.want("pod-1", interval=1)  # something changed
         scene.now += 1
         await until(lambda: len(scene.asked) == 2)
-        scene.want()  # nobody wants to know any more
+        scene.want()  # no pass wants to know any more
         scene.now += 100
         await ticks()
     assert len(scene.asked) == 2
     assert scene.poller.answer("pod-1") is None
 
 
-async def test_a_server_that_never_gives_a_list_is_told_of_once() -> None:
+async def test_a_server_that_never_gives_a_list_is_reported_once() -> None:
     body = b"[]"
     scene = Scene(lambda _: sent(body))
     scene.want("pod-1", interval=1)
@@ -177,7 +177,7 @@ BAD: dict[str, Answers] = {
 
 
 @pytest.mark.parametrize("answers", BAD.values(), ids=BAD)
-async def test_what_is_no_answer_wakes_nobody_and_holds_nobody_up(answers: Answers) -> None:
+async def test_a_bad_answer_wakes_no_one_and_blocks_no_one(answers: Answers) -> None:
     """As many bad servers as may be asked at once, and a good one behind them."""
     scene = Scene(
         lambda request: sent(LISTED) if request.host == "good" else answers(request),

@@ -77,7 +77,7 @@ def test_services(scene: Scene, kind: str, name: str, spec: dict[str, Any], expe
 
 
 async def test_an_inference_service_that_holds_the_name_of_another_wakes_the_one_that_waits(scene: Scene) -> None:
-    """It has no owner, or another one: nothing in it leads to the service that is told to wait until it is gone."""
+    """It has no owner, or another one: nothing in it leads to the service that waits until it is gone."""
     informer = scene.server.informers[INFERENCE_SERVICE]
     taken = _object(INFERENCE_SERVICE, inference_service_name("profiled", PLACE) or "", {})
     stored = scene.server.stored(INFERENCE_SERVICE, taken)
@@ -108,7 +108,7 @@ def test_of_an_adapters_status_only_its_path_wakes_services(scene: Scene) -> Non
         assert keys == expected
 
 
-def test_a_sweep_of_the_disk_wakes_nobody_but_its_base() -> None:
+def test_a_sweep_of_the_disk_wakes_only_its_base() -> None:
     concerned = unless_progress(lambda obj: [key_of(dict(obj))])
     base = _object(AIM_ARTIFACT, "base", {"type": "model"}) | {"status": {"status": "Ready"}}
     swept = {"lastReapTime": "2026-01-01T00:00:00Z", "lastReapWorld": "w", "lastReap": {"reason": "DiskReaped"}}
@@ -155,7 +155,7 @@ class JobScene:
 _ENDED = {"terminated": {"exitCode": 0, "message": JobResult(ok=True, reason="AdapterStaged").to_termination_message()}}
 
 
-def test_a_job_wakes_its_owner_when_its_story_goes_on_and_not_for_bookkeeping(scene: Scene) -> None:
+def test_a_job_wakes_its_owner_when_its_story_continues_and_not_for_bookkeeping(scene: Scene) -> None:
     jobs = JobScene(scene)
     one, two = jobs.jobs
     counted = jobs.job("one", status={"active": 1, "startTime": "2026-01-01T00:00:00Z"})
@@ -177,7 +177,7 @@ def test_a_job_wakes_its_owner_when_its_story_goes_on_and_not_for_bookkeeping(sc
     assert jobs.told(POD, None, bare) == [GATHER]  # its words are lost, its Job is still there
 
 
-def test_a_job_that_comes_goes_or_fails_by_itself_wakes_its_owner(scene: Scene) -> None:
+def test_a_job_that_comes_goes_or_fails_alone_wakes_its_owner(scene: Scene) -> None:
     jobs = JobScene(scene)
     one, two = jobs.jobs
     failed = jobs.job("one", status={"conditions": [{"type": "Failed", "status": "True"}]})

@@ -1,4 +1,4 @@
-"""The caches and a world of given objects answer alike who uses something."""
+"""The caches and a set of given objects answer alike who uses something."""
 
 from __future__ import annotations
 

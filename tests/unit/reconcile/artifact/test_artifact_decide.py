@@ -1,4 +1,4 @@
-"""Base models and adapters: what they need, how they stand, when their disk is swept."""
+"""Base models and adapters: what they need, their status, when their disk is swept."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ STORAGE: dict[str, tuple[dict[str, Any], str, tuple[str, str]]] = {
         "CacheStorageReady",
         ("False", "ClaimProvisioningFailed"),
     ),
-    "a disk that nobody uses yet may wait for its first consumer": (
+    "a disk that no pod uses yet may wait for its first consumer": (
         {"disk_claim": claim("disk", bound=False, creationTimestamp="2025-12-31T23:00:00Z")},
         "AdapterDiskReady",
         ("False", "ClaimPending"),
@@ -364,13 +364,13 @@ def later(seen: ArtifactFacts, after: timedelta) -> ArtifactFacts:
 
 SWEEPS: dict[str, tuple[ArtifactFacts, str, timedelta | None]] = {
     "no disk": (observe(model(DONE), claim=claim(), users=USERS), "", None),
-    "nobody there, young": (observe(model(DONE), **DISK), "", QUARTER),
+    "no service there, young": (observe(model(DONE), **DISK), "", QUARTER),
     "its only service came and went before the first sweep": (
         later(observe(model(DONE), **DISK), QUARTER),
         "sweep",
         QUARTER,
     ),
-    "nobody there, swept": (
+    "no service there, swept": (
         observe(model(SWEPT | {"lastReapWorld": world_hash(())}), **DISK),
         "",
         DAY,
@@ -435,7 +435,7 @@ def ended(key: str, result: JobResult | None = REAPED, phase: Any = "succeeded",
     return decision
 
 
-def test_a_sweep_is_recorded_with_the_world_that_it_swept() -> None:
+def test_a_sweep_is_recorded_with_the_state_that_it_swept() -> None:
     decision = ended("sweep:old-world:-")
     assert decision.status["lastReapWorld"] == "old-world"  # not today's: a service went meanwhile
     assert decision.status["lastReapTime"] == "2026-01-01T00:00:00Z"
@@ -476,7 +476,7 @@ def test_a_request_is_answered_by_its_job_and_only_then() -> None:
     asked = decide(seen)
     assert "lastReapRequest" not in asked.status
     made = render_reaper_job(
-        seen.artifact, "disk", ["b", "a"], START, dry_run=False, settings=seen.settings, world=asked.sweep_world
+        seen.artifact, "disk", ["b", "a"], START, dry_run=False, settings=seen.settings, swept=asked.sweep_world
     )
     key = made["metadata"]["annotations"]["aim.eai.amd.com/reap-key"]
     running = decide(replace(seen, reap_jobs=(job("running", key=key),)))
@@ -496,7 +496,7 @@ def test_goldens() -> None:
     ((_, obj),) = measure.create
     check_golden("jobs", "measure", obj)
     reaper = render_reaper_job(
-        model(), "disk", ["b", "a"], START, dry_run=True, settings=ReconcileSettings(), world="w"
+        model(), "disk", ["b", "a"], START, dry_run=True, settings=ReconcileSettings(), swept="w"
     )
     check_golden("jobs", "reaper", reaper)
 

@@ -1,4 +1,4 @@
-"""Which artifacts a cache adopts or makes, and how it stands."""
+"""Which artifacts a cache adopts or makes, and its status."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ RECORDED = {"artifacts": {"young": {"name": "young", "uid": "young-uid"}}}
 CASES: dict[str, tuple[CacheFacts, list[str], tuple[str, str], str, int]] = {
     "its profile does not exist": (observe(cache(), sources=None), [], ("False", "NoCaches"), "Pending", 0),
     "its profile has no sources": (observe(cache(), sources=()), [], ("False", "NoCaches"), "Pending", 0),
-    "nobody has the source": (observe(cache()), [MADE], ("False", "CreatingCaches"), "Progressing", 1),
-    "somebody has it": (observe(cache(), artifact("a", **READY)), ["a"], ("True", "AllCachesReady"), "Ready", 0),
+    "no artifact has the source": (observe(cache()), [MADE], ("False", "CreatingCaches"), "Progressing", 1),
+    "an artifact has it": (observe(cache(), artifact("a", **READY)), ["a"], ("True", "AllCachesReady"), "Ready", 0),
     "not ready": (observe(cache(), artifact("a")), ["a"], ("False", "CachesNotReady"), "Progressing", 0),
     "failed": (observe(cache(), artifact("a", **FAILED)), ["a"], ("False", "CachesNotReady"), "Failed", 0),
     "of several the oldest": (
@@ -114,14 +114,14 @@ CASES: dict[str, tuple[CacheFacts, list[str], tuple[str, str], str, int]] = {
         "Progressing",
         1,
     ),
-    "a foreign owner is no cache": (
+    "a foreign owner is not a cache": (
         observe(cache(), artifact("a", **GITOPS, **READY)),
         ["a"],
         ("True", "AllCachesReady"),
         "Ready",
         0,
     ),
-    "a dedicated cache takes nobody else's": (
+    "a dedicated cache takes no other's": (
         observe(cache(mode="Dedicated"), artifact("a", **READY)),
         ["qwen3-8b-hf-qwen-qwen3-8b-cache-uid-c3e9f3e8"],
         ("False", "CreatingCaches"),
@@ -174,7 +174,7 @@ def test_two_caches_agree_on_the_name() -> None:
     assert first == second
 
 
-def test_the_resolved_profile_is_told() -> None:
+def test_the_resolved_profile_is_reported() -> None:
     reference = {"kind": "AIMProfile", "name": "p", "scope": "Cluster"}
     assert decide(observe(cache(), resolved=reference)).status["resolvedProfile"] == reference
     template = manifest("AIMTemplateCache", {"metadata": {"uid": "u"}})

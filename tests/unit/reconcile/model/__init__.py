@@ -1,1 +1,1 @@
-"""A small world in memory: what the decisions do to it, whatever users, Jobs and pods do meanwhile."""
+"""A small cluster in memory: what the decisions do to it, whatever users, Jobs and pods do meanwhile."""

@@ -1,4 +1,4 @@
-"""The controllers over the world in memory: each observes as its shell does, decides, and is carried out."""
+"""The controllers over the cluster in memory: each observes as its shell does, decides, and is carried out."""
 
 from __future__ import annotations
 
@@ -64,8 +64,10 @@ class Cluster:
         self.store, self.machinery, self.settings = store, machinery, settings
         self.rechecks: list[timedelta] = []
         self.events: list[str] = []
-        self.deaf = False  # whether servers answer nobody
-        self.told_of: dict[str, frozenset[str]] = {}  # service UID → what pods had loaded when its status was last told
+        self.deaf = False  # whether servers answer no one
+        self.told_of: dict[
+            str, frozenset[str]
+        ] = {}  # service UID → what pods had loaded when its status was last written
         self._at_rest: dict[tuple[str, str, int, datetime], list[timedelta]] = {}
 
     def addresses(self) -> list[tuple[Kind, str]]:
@@ -80,7 +82,7 @@ class Cluster:
         return obj, self._artifact(obj) if kind == AIM_ARTIFACT else self._service(obj)
 
     def reconcile(self, kind: Kind, name: str, *, steps: int | None = None) -> bool:
-        """Make a pass; `steps`: crash after so many writes. Returns whether something was written."""
+        """Make a pass; `steps`: crash after this many writes. Returns whether something was written."""
         decided = self.decide(kind, name)
         version = self.store.version
         wrote = self.carry_out(kind, *decided, steps=steps) if decided is not None else False
@@ -88,7 +90,7 @@ class Cluster:
         if decided is not None and decided[1].at_rest and steps is None and changed:
             again = self.decide(kind, name)
             assert again is not None
-            assert not self.carry_out(kind, *again), f"{kind.kind} {name} was told to be at rest"
+            assert not self.carry_out(kind, *again), f"{kind.kind} {name} was reported to be at rest"
         return wrote
 
     def carry_out(self, kind: Kind, obj: dict[str, Any], decision: Decision, *, steps: int | None = None) -> bool:
@@ -133,7 +135,7 @@ class Cluster:
             self.machinery.now,
             dry_run=decision.sweep == "dry-run",
             settings=self.settings,
-            world=decision.sweep_world,
+            swept=decision.sweep_world,
         )
         self.store.create(JOB, job, timestamp(self.machinery.now))
 
@@ -259,7 +261,7 @@ class Cluster:
         wrote = False
         for kind, name in self.addresses():
             key = (kind.kind, name, self.store.version, self.machinery.now)
-            if key in self._at_rest:  # a pass over the very same world would do nothing again
+            if key in self._at_rest:  # a pass over the very same state would do nothing again
                 self.rechecks += self._at_rest[key]
                 continue
             known = len(self.rechecks)
@@ -271,7 +273,7 @@ class Cluster:
     def settle(self, *, rounds: int = 120, waits: int = 14) -> None:
         """Let everything that is on its way happen, without faults, until nothing moves any more.
 
-        What fails for good is tried again for ever: after so many waits in which only that happened it counts as rest.
+        What fails for good is retried without end: after this many waits in which only that happened it counts as rest.
         Raises: AssertionError when it does not come to rest.
         """
         same, before = 0, ""

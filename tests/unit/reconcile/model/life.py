@@ -1,4 +1,4 @@
-"""A tidy world for stories: objects by short words, passes on demand."""
+"""A tidy cluster for stories: objects by short words, passes on demand."""
 
 from __future__ import annotations
 

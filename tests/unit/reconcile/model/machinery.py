@@ -1,4 +1,4 @@
-"""What moves by itself: disks, the commands of the Jobs by the rules of `disk`, KServe and its pods, the garbage."""
+"""What moves besides: disks, the commands of the Jobs by the rules of `disk`, KServe and its pods, the garbage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Pod:
 
 
 class Machinery:
-    """The world beside the API server. `now` is moved by the walk."""
+    """What exists beside the API server. `now` is moved by the walk."""
 
     def __init__(self, store: Store, now: datetime) -> None:
         self.store = store

@@ -98,7 +98,7 @@ class Store:
         self._store(kind, {**old, "metadata": metadata})
 
     def apply(self, kind: Kind, wanted: Mapping[str, Any], created: str) -> bool:
-        """Apply server-side as one owner: what is there already is no write; what is wanted no more goes."""
+        """Apply server-side as one owner: what is there already is not a write; what is wanted no more goes."""
         live = self.get(kind, view.name_of(wanted))
         if agrees(kind, live, wanted):
             return False
@@ -140,7 +140,7 @@ class Store:
         return True
 
     def set_status(self, kind: Kind, name: str, status: Mapping[str, Any]) -> None:
-        """Write a status that is not ours (or wipe ours)."""
+        """Write a foreign status (or wipe the own one)."""
         live = self.objects[(kind.kind, name)]
         if live.get("status", {}) != status:
             self._store(kind, {**live, "status": copy_json(dict(status))})

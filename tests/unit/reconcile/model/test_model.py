@@ -57,7 +57,7 @@ def test_walks(seeds: Any) -> None:
 
 @pytest.mark.parametrize("seeds", BOLD_BATCHES, ids=lambda seeds: f"seed-{seeds[0]}")
 def test_bold_walks(seeds: Any) -> None:
-    """People delete what is ours and pause us, and servers fall silent."""
+    """People delete the product's objects and pause it, and servers fall silent."""
     print(f"bold walks from seed {seeds[0]}, {len(seeds)} of them, {STEPS} steps each")  # noqa: T201 - said on failure
     for seed in seeds:
         _tell(Walk(seed, bold=True), seed)
@@ -175,7 +175,7 @@ def _bytes(walk: Walk, service: Json, entry: Json) -> bool:
         return True
     told_of = walk.cluster.told_of.get(view.uid_of(service), frozenset())
     if not entry.get("digest") and entry["adapterPath"] in told_of:
-        return True  # told of servers that died since or unload it now (seeds 1040295378 and 424719115)
+        return True  # read from servers that died since or unload it now (seeds 1040295378 and 424719115)
     wiring = live_wiring(isvc)  # the disk that a pod died on a moment ago may be another than the status speaks of
     mounted = walk.store.get(PERSISTENT_VOLUME_CLAIM, wiring.claim) if wiring is not None else None
     disks = walk.machinery.disks

@@ -1,4 +1,4 @@
-"""A random walk over the world: users, Jobs, pods, crashes and lost statuses, with passes in between."""
+"""A random walk over the cluster: users, Jobs, pods, crashes and lost statuses, with passes in between."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROFILE, MODEL, TEMPLATE, SECOND = "qwen3-8b-mi300x", "qwen3-8b", "qwen3-8b-late
 
 
 class Walk:
-    """One world with its seed. `log` tells what was done. `bold`: people delete what is ours, too, and pause us."""
+    """One cluster with its seed. `log`: what was done. `bold`: people also delete generated objects and pause it."""
 
     def __init__(self, seed: int, *, bold: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -62,7 +62,7 @@ class Walk:
             self._make_service(name)
         if self.rng.random() < 0.5:
             self._make_base()
-        if self.rng.random() < 0.7:  # most walks start from a world at rest
+        if self.rng.random() < 0.7:  # most walks start from a cluster at rest
             self.cluster.settle()
 
     # -- objects ----------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Walk:
         return f"{kind.kind} {view.name_of(obj)}"
 
     def pause(self) -> str:
-        """Pause a service, or let it go on."""
+        """Pause a service, or resume it."""
         service = self._any(AIM_SERVICE)
         if service is None:
             return "-"
@@ -287,7 +287,7 @@ class Walk:
         return f"{kind.kind} {view.name_of(obj)}"
 
     def fall_silent(self) -> str:
-        """Servers answer nobody, or do again."""
+        """Servers answer no one, or do again."""
         self.cluster.deaf = not self.cluster.deaf
         self.store.version += 1
         return str(self.cluster.deaf)
@@ -363,7 +363,7 @@ class Walk:
         self.log.append(f"{action.__name__} {action()}")
 
     def settle(self) -> None:
-        """Mend the sources, take away what is ambiguous, go on with what is paused; let everything come to rest."""
+        """Fix the sources, remove what is ambiguous, resume what is paused; let everything come to rest."""
         self.store.delete(AIM_SERVICE_TEMPLATE, SECOND)
         for source in self.machinery.sources.values():
             source.broken = False
@@ -373,6 +373,6 @@ class Walk:
             if view.paused(service):
                 self.store.annotate(AIM_SERVICE, view.name_of(service), ANNOTATION_PAUSED, "false")
         for claim in self.store.all(PERSISTENT_VOLUME_CLAIM):
-            if view.terminating(claim):  # somebody deleted it under its pods: it goes when they do
+            if view.terminating(claim):  # it was deleted under its pods: it goes when they do
                 self.machinery.end_pods_on(view.name_of(claim))
         self.cluster.settle()

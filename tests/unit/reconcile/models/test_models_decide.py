@@ -1,4 +1,4 @@
-"""How models and templates stand."""
+"""The status of models and templates."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_status(seen: ModelFacts, phase: str, reason: str) -> None:
     MODELS[kind].model_validate({**seen.obj, "status": status})
 
 
-def test_what_was_resolved_is_told() -> None:
+def test_what_was_resolved_is_reported() -> None:
     model = decide(ModelFacts(manifest("AIMModel", {}), START, CLUSTER)).status
     assert model["resolvedRuntimeConfig"] == {
         "kind": "AIMClusterRuntimeConfig",

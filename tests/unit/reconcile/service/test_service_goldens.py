@@ -192,7 +192,7 @@ def _shape(isvc: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_same_again_is_no_write(name: str) -> None:
+def test_the_same_again_is_not_a_write(name: str) -> None:
     service, world, settings = SHAPES[name]
     seen = observe(dict(service), *world, **settings)
     (isvc,) = rendered(decide(seen), INFERENCE_SERVICE)

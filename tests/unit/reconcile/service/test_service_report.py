@@ -75,7 +75,7 @@ CASES: dict[str, tuple[ServiceFacts, tuple[str, str, str]]] = {
     "nothing is there yet, this pass makes it": (observe({"spec": {}}), ("False", "Starting", "Starting")),
     "KServe has said nothing": (running(), ("False", "Starting", "Starting")),
     "a replica serves": (with_verdict(replace(running(), deployment=deployment(1)), "True"), TRUE),
-    "KServe's Deployment has begun, which is no news": (
+    "KServe's Deployment has begun, which is not news": (
         with_verdict(replace(running(), deployment=deployment(0)), "Unknown", "NewReplicaSetCreated", "created"),
         ("False", "Starting", "Starting"),
     ),
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[ServiceFacts, tuple[str, str, str]]] = {
         with_verdict(replace(running({"replicas": 0}), deployment=deployment(0, 0)), "True"),
         ("True", "ScaledToZero", "Running"),
     ),
-    "somebody stopped it": (
+    "a user stopped it": (
         replace(running(), isvc={**view.mapping(running().isvc), "status": STOPPED}),
         ("False", "Stopped", "Pending"),
     ),
@@ -256,7 +256,7 @@ def test_a_first_start_and_scaling_replace_no_pod() -> None:
         assert "new version" not in served_message(decide(with_verdict(starting, "False")))
 
 
-def test_a_roll_is_told_until_the_new_pod_is_ready() -> None:
+def test_a_roll_is_reported_until_the_new_pod_is_ready() -> None:
     """With one replica the old pod goes first: while the new one starts, the status still says why nothing serves."""
     why = "a new version is being rolled out: env AIM_ADAPTER_MAX_RANK 32 → 64"
     told = {"type": "InferenceServiceReady", "status": "True", "reason": "InferenceServiceReady", "message": why}
@@ -359,7 +359,7 @@ def test_an_adapter_that_pods_keep_is_deleting_for_a_bounded_time() -> None:
     assert [event.reason for event in overdue.events] == ["AdapterUnloadOverdue"]
 
 
-def test_an_adapter_is_not_deleting_for_ever_where_its_disk_is_gone() -> None:
+def test_an_adapter_is_not_deleting_without_end_where_its_disk_is_gone() -> None:
     entry = {"name": "old", "adapterPath": "old", "state": "Deleting", "stageKey": "k", "digest": "d", "attempts": 1}
     spec = {"adapterMode": "static", "adapters": []}
     status = SYNCED | {"adapters": [entry | {"lastObserved": "2026-01-01T00:00:00Z"}]}
@@ -369,7 +369,7 @@ def test_an_adapter_is_not_deleting_for_ever_where_its_disk_is_gone() -> None:
         assert ("adapters" in decision.status) == stays
 
 
-def test_nothing_is_said_to_come_while_the_configuration_holds_it_up() -> None:
+def test_nothing_is_announced_while_the_configuration_holds_it_up() -> None:
     adapters = [{"name": "medical", "kind": "AIMArtifact"}]
     held = observe({"spec": {"adapterMode": "dynamic", "adapters": adapters, "minReplicas": 4, "maxReplicas": 2}})
     decision = decide(held)
@@ -383,7 +383,7 @@ def test_nothing_is_said_to_come_while_the_configuration_holds_it_up() -> None:
 
 @pytest.mark.parametrize(("known", "current"), [(None, 1), (deployment(1, 2), 2)], ids=["by its pods", "as it says"])
 def test_pods_whose_deployment_is_not_there_are_counted(known: dict[str, Any] | None, current: int) -> None:
-    """KServe makes a Deployment anew: `loadedReplicas` stays a number out of `currentReplicas`."""
+    """KServe re-creates a Deployment: `loadedReplicas` stays a number out of `currentReplicas`."""
     seen = replace(running(), deployment=known, pods=(ServerPod("chat-abc", START, frozenset()),))
     runtime = decide(seen).status["runtime"]
     assert (runtime["currentReplicas"], runtime["replicas"]) == (current, f"1/{current}")

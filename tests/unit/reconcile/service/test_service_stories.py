@@ -1,4 +1,4 @@
-"""Caches, bases, gates and lists over time, in the world in memory."""
+"""Caches, bases, gates and lists over time, in the cluster in memory."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_adapters_that_move_alike_share_an_event_and_others_have_their_own() -> 
 
 
 def test_two_jobs_never_write_to_one_directory_at_the_same_time() -> None:
-    """An artifact is made anew while its staging still runs: the old Job goes first, whatever crashes in between."""
+    """An artifact is re-created while its staging still runs: the old Job goes first, whatever crashes in between."""
     life = Life()
     for name in ("a", "b"):
         life.adapter(name)
@@ -207,7 +207,7 @@ def other_model(life: Life) -> None:
 
 @pytest.mark.parametrize("adapters", [(), ("a",)])
 def test_another_model_takes_over_in_one_roll_when_it_is_there(adapters: tuple[str, ...]) -> None:
-    """A server that is told to serve what is not mounted does not start, however long the download takes."""
+    """A server that is to serve what is not mounted does not start, however long the download takes."""
     life = served("dynamic", *adapters)
     if adapters:
         fits = dict(life.store.objects[("AIMArtifact", "a")]["spec"]) | {
@@ -275,7 +275,7 @@ def test_what_is_served_and_cannot_come_to_a_new_disk_keeps_the_pods_on_the_old_
     )
     message = life.message("Adapters")
     assert f'the pods keep claim "{before}" until claim' in message
-    assert "what is served would be lost: for b, mend what lastError says" in message
+    assert "what is served would be lost: for b, fix what lastError reports" in message
     assert ("or remove it from spec.adapters" in message) == (mode == "dynamic")
     assert life.writes_of() == []
     if mode == "dynamic":
@@ -318,7 +318,8 @@ def test_pods_that_die_with_the_old_disk_come_back_when_what_must_be_there_is(mo
     message = life.message("Adapters")
     assert "no pod can start until claim" in message
     assert (
-        f'claim "{before}" that they mount is gone with its base; for b, mend what lastError says or create' in message
+        f'claim "{before}" that they mount was deleted with its base; for b, fix what lastError reports or re-create'
+        in message
     )
     assert "the pods keep claim" not in message
     assert life.writes_of() == []
@@ -436,7 +437,7 @@ def test_a_profile_that_is_not_there_is_named_wherever_something_waits_for_it() 
     assert life.message("CacheReady") == missing
 
 
-def test_the_rank_of_static_files_is_mended_on_the_artifact() -> None:
+def test_the_rank_of_static_files_is_fixed_on_the_artifact() -> None:
     life = served("static", "a")
     spec = life.store.objects[("AIMArtifact", "a")]["spec"]
     life.store.edit(AIM_ARTIFACT, "a", {**spec, "rank": 8})  # the files have 16
@@ -522,7 +523,7 @@ def test_static_pods_that_start_while_an_adapter_comes_need_a_restart_and_reject
     assert (life.state("a"), life.state("b"), life.status["status"]) == ("Loaded", "Loaded", "Running")
 
 
-def test_a_restart_that_is_due_is_told_although_the_status_was_lost() -> None:
+def test_a_restart_that_is_due_is_reported_although_the_status_was_lost() -> None:
     """The marker on the disk knows when the adapter came."""
     life = served("static", "a")
     life.adapter("b")
@@ -635,8 +636,8 @@ def test_an_invalid_adapter_does_not_hold_up_its_siblings_before_anything_exists
     assert life.condition("Ready") == ("False", "AdapterConfigInvalid")
 
 
-def test_what_jobs_brought_whose_end_nobody_read_goes_with_its_declaration() -> None:
-    """Seed 949289377: b came and went, and nobody read the Jobs that brought it; the set is the old one again."""
+def test_what_jobs_brought_whose_end_was_not_read_goes_with_its_declaration() -> None:
+    """Seed 949289377: b came and went, and no pass read the Jobs that brought it; the set is the old one again."""
     life = served("dynamic", "a")
     life.adapter("b")
     life.edit(adapters=["a", "b"])
@@ -671,8 +672,8 @@ def test_a_lost_status_takes_nothing_from_pods_on_an_old_disk() -> None:
     assert life.status["status"] == "Running"
 
 
-def test_each_field_of_a_status_that_somebody_spoilt_is_put_right() -> None:
-    """With the name of another claim beside the right sync key the service once waited for ever."""
+def test_each_field_of_a_status_that_was_spoilt_is_put_right() -> None:
+    """With the name of another claim beside the right sync key the service once waited without end."""
     for field in served("dynamic", "a").status:
         life = served("dynamic", "a")
         before, mount = copy.deepcopy(life.status), mounted(life)
@@ -695,7 +696,7 @@ def test_a_disk_that_is_deleted_under_its_pods_goes_when_they_do(mode: str) -> N
     assert (life.state("a"), life.status["status"]) == ("Loaded", "Running")
     assert life.condition("Adapters") == ("False", "ParentLacksAdapterDisk")
     message = life.message("Adapters")
-    assert "is being deleted; it goes, and is made anew, when no pod mounts it any more; the pods keep claim" in message
+    assert "is being deleted; it is re-created once no pod mounts it; the pods keep claim" in message
     assert life.writes_of() == []
     life.machinery.end_pods_on(claim)
     life.store.version += 1
@@ -715,7 +716,7 @@ def test_only_one_sync_job_at_a_time() -> None:
         assert len(life.jobs(ROLE_SUBTREE_SYNC)) == 1
 
 
-def test_a_failed_sync_is_tried_again_and_told() -> None:
+def test_a_failed_sync_is_tried_again_and_reported() -> None:
     life = Life()
     life.service()
     life.passes()
@@ -1005,7 +1006,7 @@ def test_while_the_disk_moves_the_status_says_what_the_pods_serve() -> None:
     life = served("dynamic", "a", "b")
     moving(life)
     life.adapter("late")
-    life.adapter("b", uri="hf://acme/other", content="sha256:other")  # made anew: what is served is not it
+    life.adapter("b", uri="hf://acme/other", content="sha256:other")  # re-created: what is served is not it
     life.edit(adapters=["a", "b", "late"])
     life.passes()
     assert (life.state("a"), life.state("b"), life.state("late")) == ("Loaded", "Pending", "Pending")

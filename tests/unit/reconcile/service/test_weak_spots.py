@@ -57,7 +57,7 @@ def test_weak_spot_01_set_a_then_a_and_b_then_a_again_prunes_b() -> None:
     assert first in life.store.writes  # the same set needs the same Job, and it runs again
 
 
-def test_weak_spot_01_a_finished_job_that_could_not_be_deleted_is_no_proof() -> None:
+def test_weak_spot_01_a_finished_job_that_could_not_be_deleted_proves_nothing() -> None:
     life = served("dynamic", "a", "b")
     life.edit(adapters=["a"])
     life.passes()
@@ -112,7 +112,7 @@ def test_weak_spot_02_added_back_while_the_removal_is_under_way() -> None:
     life.edit(adapters=["a"])
     life.passes()
     assert life.state("b") == "Deleting"
-    life.run_jobs(ROLE_SUBTREE_SYNC)  # the bytes are gone, nobody has looked yet
+    life.run_jobs(ROLE_SUBTREE_SYNC)  # the bytes are gone, no pass has looked yet
     life.edit(adapters=["a", "b"])
     life.passes()
     assert life.state("b") == "Pending"
@@ -165,7 +165,7 @@ def test_weak_spot_06_a_recreated_artifact_with_another_source_is_staged_again()
     assert life.state("a") == "Loaded"
 
 
-def test_weak_spot_07_one_bad_adapter_freezes_nobody() -> None:
+def test_weak_spot_07_one_bad_adapter_freezes_no_other() -> None:
     life = served("dynamic", "a")
     life.adapter("too-big", rank=512)
     life.adapter("b")
@@ -208,7 +208,7 @@ def test_weak_spot_08_a_users_cache_is_left_as_it_is() -> None:
     assert life.state("a") == "Loaded"
 
 
-def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_told() -> None:
+def test_weak_spot_09_a_runtime_config_that_cannot_be_read_is_reported() -> None:
     life = served("dynamic", "a")
     life.adapter("b")
     life.edit(adapters=["a", "b"])
@@ -312,7 +312,7 @@ def test_weak_spot_12_no_secret_on_a_command_line() -> None:
     assert "--s3-credentials-dir=/var/run/secrets/aim-adapters/s3" in pod["containers"][0]["args"]
 
 
-def test_weak_spot_13_reordering_a_static_list_is_no_change() -> None:
+def test_weak_spot_13_reordering_a_static_list_changes_nothing() -> None:
     life = served("static", "a", "b")
     old = life.chat
     life.edit(adapters=["b", "a"])
@@ -354,7 +354,7 @@ def test_weak_spot_16_a_service_that_is_not_ready_rests() -> None:
 
 
 def test_a_server_that_gives_no_list_of_models_is_named() -> None:
-    """What it serves is not guessed: the state stays as it was last seen, and the way to look is told."""
+    """What it serves is not guessed: the state stays as it was last seen, and the way to look is shown."""
     life = served("dynamic", "a")
     seen = life.cluster.observe_service(life.chat)
     silent = (ServerPod("pod-9", seen.now), ServerPod("pod-8", seen.now, mute=True))
