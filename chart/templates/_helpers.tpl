@@ -56,13 +56,13 @@ app.kubernetes.io/part-of: aim-adapters
 {{- printf "%s-webhook" (include "aim-adapters.fullname" .) -}}
 {{- end -}}
 
-{{/* One of its own for cert-manager: replicas of the old and the new mode live side by side during a change. */}}
+{{/* Another Secret for cert-manager: replicas of the old and the new mode run side by side during a change. */}}
 {{- define "aim-adapters.certificateSecret" -}}
 {{- $suffix := ternary "issued" "tls" (eq .Values.certificates.mode "cert-manager") -}}
 {{- default (printf "%s-webhook-%s" (include "aim-adapters.fullname" .) $suffix) .Values.certificates.secretName -}}
 {{- end -}}
 
-{{/* Names of the certificate besides those of the webhooks' Service. */}}
+{{/* Names of the certificate in addition to those of the webhook Service. */}}
 {{- define "aim-adapters.extraNames" -}}
 {{- $names := .Values.certificates.extraNames -}}
 {{- if and .Values.metrics.protected .Values.metrics.service -}}
@@ -71,7 +71,7 @@ app.kubernetes.io/part-of: aim-adapters
 {{- toYaml $names -}}
 {{- end -}}
 
-{{/* "true" when the server itself makes its certificate and writes caBundles. */}}
+{{/* "true" when the server creates its certificate and writes the CA bundles. */}}
 {{- define "aim-adapters.selfManaged" -}}
 {{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (eq .Values.certificates.mode "self-managed") -}}true{{- end -}}
 {{- end -}}
@@ -81,7 +81,7 @@ app.kubernetes.io/part-of: aim-adapters
 {{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (ne .Values.certificates.mode "self-managed") -}}true{{- end -}}
 {{- end -}}
 
-{{/* The server's settings: those of values, and over them what the chart derives. */}}
+{{/* Settings of the server: those of the values, overridden by those that the chart derives. */}}
 {{- define "aim-adapters.settings" -}}
 {{- $name := include "aim-adapters.fullname" . -}}
 {{- $derived := dict
@@ -113,24 +113,24 @@ app.kubernetes.io/part-of: aim-adapters
 {{- merge $derived .Values.settings | toYaml -}}
 {{- end -}}
 
-{{/* "true" when the cluster knew our kinds before this release. */}}
+{{/* "true" when the cluster had the CRDs before this release. */}}
 {{- define "aim-adapters.kindsAreKnown" -}}
 {{- if .Capabilities.APIVersions.Has "aim.eai.amd.com/v1alpha1/AIMClusterRuntimeConfig" -}}true{{- end -}}
 {{- end -}}
 
-{{/* What values cannot say together. */}}
+{{/* Values that contradict each other. */}}
 {{- define "aim-adapters.check" -}}
 {{- if not (or .Values.webhooks.enabled .Values.reconciler.enabled) -}}
 {{- fail "webhooks.enabled and reconciler.enabled are both false: nothing would run" -}}
 {{- end -}}
 {{- if and .Values.namespaces (has .Release.Namespace .Values.namespaces) -}}
-{{- fail (printf "namespaces: the release's own namespace %q cannot be served: its webhooks would judge what they need to start" .Release.Namespace) -}}
+{{- fail (printf "namespaces: the namespace of the release, %q, cannot be served: the webhooks would block objects that the server needs to start" .Release.Namespace) -}}
 {{- end -}}
 {{- if and .Values.namespaces .Values.webhooks.excludedNamespaces -}}
-{{- fail "webhooks.excludedNamespaces: with `namespaces` only those are judged; leave one of the two empty" -}}
+{{- fail "webhooks.excludedNamespaces: cannot be combined with `namespaces`; leave one of the two empty" -}}
 {{- end -}}
 {{- if and (or .Values.webhooks.enabled .Values.metrics.protected) (eq .Values.certificates.mode "provided") (not .Values.certificates.caBundle) -}}
-{{- fail "certificates.caBundle: needed with certificates.mode provided (--set-file certificates.caBundle=ca.crt)" -}}
+{{- fail "certificates.caBundle: required with certificates.mode provided (--set-file certificates.caBundle=ca.crt)" -}}
 {{- end -}}
 {{- if eq .Values.certificates.mode "cert-manager" -}}
 {{- $given := .Values.certificates.certManager -}}
@@ -141,10 +141,10 @@ app.kubernetes.io/part-of: aim-adapters
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.protected -}}
-{{- fail "metrics.podMonitor.enabled: a PodMonitor cannot show the token that metrics.protected asks for; use metrics.serviceMonitor" -}}
+{{- fail "metrics.podMonitor.enabled: a PodMonitor cannot send the token that metrics.protected requires; use metrics.serviceMonitor" -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
-{{- fail "metrics.serviceMonitor.enabled: needs metrics.service" -}}
+{{- fail "metrics.serviceMonitor.enabled: requires metrics.service" -}}
 {{- end -}}
 {{- end -}}
 

@@ -85,20 +85,20 @@ REFUSED = {
     ),
     "a provided certificate without its authority": (
         {"certificates": {"mode": "provided"}},
-        "certificates.caBundle: needed",
+        "certificates.caBundle: required",
     ),
-    "its own namespace among the served": ({"namespaces": ["a", NAMESPACE]}, "own namespace"),
+    "its own namespace among the served": ({"namespaces": ["a", NAMESPACE]}, "the namespace of the release"),
     "served and excluded namespaces": (
         {"namespaces": ["a"], "webhooks": {"excludedNamespaces": ["b"]}},
         "leave one of the two empty",
     ),
     "a PodMonitor of protected metrics": (
         {"metrics": {"protected": True, "podMonitor": {"enabled": True}}},
-        "cannot show the token",
+        "cannot send the token",
     ),
     "a ServiceMonitor without a Service": (
         {"metrics": {"service": False, "serviceMonitor": {"enabled": True}}},
-        "needs metrics.service",
+        "requires metrics.service",
     ),
 }
 
