@@ -1,6 +1,6 @@
 """Finds or builds the Go programs that a cluster needs: etcd, four Kubernetes programs, helm.
 
-A program is taken from KUBEBUILDER_ASSETS when it is there, else from our cache, else it is built once from the Go
+A program is taken from KUBEBUILDER_ASSETS if it exists there, else from the cache, else it is built once from the Go
 modules beside this file into the cache. The cache folder's name carries a hash of everything that decides what comes
 out: go.mod, go.sum, our Go files and the build flags.
 """

@@ -60,6 +60,6 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
     for part in path[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise ValueError(f'"{".".join(path)}": "{part}" is a value of its own')
+            raise ValueError(f'"{".".join(path)}": "{part}" is a value, not a mapping')
         values = inner
     values[path[-1]] = value

@@ -79,7 +79,7 @@ class Layout:
 
     @property
     def state(self) -> Path:
-        """Return the file that says which processes run now."""
+        """Return the file that lists the running processes."""
         return self.run / "state.json"
 
     @property

@@ -164,7 +164,7 @@ def _already(layout: Layout, out: TextIO) -> int:
 
 
 def take_down(folder: Path, *, out: TextIO | None = None) -> int:
-    """Stop the folder's cluster and wait until nothing of it runs; return the exit code."""
+    """Stop the folder's cluster and wait until no process of it runs; return the exit code."""
     out = out or plain(sys.stdout)
     layout = Layout(folder.resolve())
     if not is_running(layout):

@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server for the stand-ins that start often: standard library only, so that it starts at once.
 
-It reads a request whole (bounded), hands it to one asynchronous function, writes the answer whole. Keep-alive, no
+It reads a whole request (bounded), hands it to one asynchronous function, writes the answer whole. Keep-alive, no
 chunked requests, no pipelining.
 """
 

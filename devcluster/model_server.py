@@ -276,7 +276,7 @@ def _why_skipped(directory: Path, max_rank: int) -> str | None:
 
 
 def _weights(directory: Path) -> Path | None:
-    """Return the weights file; safetensors win where both are there."""
+    """Return the weights file; safetensors win if both exist."""
     return next((directory / name for name in (SAFETENSORS_FILE, BIN_FILE) if (directory / name).is_file()), None)
 
 
@@ -291,7 +291,7 @@ def _signature(directory: Path) -> Signature | None:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter whose files were read: `weights_sha256` says which bytes serve."""
+    """An adapter whose files were read: `weights_sha256` identifies the loaded bytes."""
 
     name: str
     path: str
@@ -375,7 +375,7 @@ def _check_bin(path: Path) -> None:
 
 # --- the engine -----------------------------------------------------------------------------------------------------
 
-Answer = tuple[int, str]  # HTTP status and the sentence that goes with it
+Answer = tuple[int, str]  # HTTP status and its message
 
 
 class Engine:
@@ -502,7 +502,7 @@ class Watcher:
             await asyncio.sleep(self._settings.refresh_s)
 
     async def tick(self) -> None:
-        """Load what is new or changed, unload what is gone."""
+        """Load new or changed adapters, unload removed ones."""
         seen = await asyncio.to_thread(scan, self._settings.source, self._settings.max_rank)
         self._report(seen)
         found = {item.name: item for item in seen.found}
@@ -652,7 +652,7 @@ def _error(status: int, words: str) -> Response:
 
 
 def base_model(env: Mapping[str, str]) -> tuple[str, str]:
-    """Return (served id, directory) of the base. Raises: StartRefusedError when its files are not there."""
+    """Return (served id, directory) of the base. Raises: StartRefusedError when its files do not exist."""
     model = env.get("AIM_MODEL_ID", "").strip()
     root = Path(env.get("AIM_CACHE_PATH", "").strip() or "/workspace/cache") / (model or ".")
     if model and not (root / "config.json").is_file():

@@ -50,7 +50,7 @@ class Authority:
     def ensure(cls, folder: Path) -> Authority:
         """Load the CA of the folder, or make one.
 
-        Raises: ValueError when the files are there but cannot be read as a certificate and its key.
+        Raises: ValueError when the files exist but cannot be read as a certificate and its key.
         """
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)

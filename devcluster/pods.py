@@ -1,4 +1,4 @@
-"""Says in a line how the pods of the service are, for those who wait for them. Pure."""
+"""Describes the pods of the server in one line, while a person waits for them. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Gives each claim of our storage classes a directory: CLAIMS/NAMESPACE/CLAIM/, as a PersistentVolume of type hostPath.
 
-`plan` is pure and says what is to be done about one claim or volume; `run` watches and does it. The class for
+`plan` is pure and decides about one claim or volume; `run` watches and does it. The class for
 ReadWriteMany takes every access mode; the other one refuses ReadWriteMany with the event that real provisioners send.
 """
 
@@ -146,7 +146,7 @@ class Provisioner:
             try:
                 await self._kube.create("/api/v1/persistentvolumes", plan.volume)
             except ApiError as error:
-                if not isinstance(error, Conflict):  # the volume is there from an earlier try
+                if not isinstance(error, Conflict):  # the volume exists from an earlier attempt
                     raise
 
     async def _refuse(self, claim: JsonObject, reason: str) -> None:
@@ -196,7 +196,7 @@ def render_refusal(claim: JsonObject, reason: str, now: datetime) -> JsonObject:
 def make_directory(claims: Path, owners: Path, place: Path, uid: str) -> None:
     """Make the directory of the claim with this uid, open to every user.
 
-    What a deleted claim of the same name left there goes first; what this claim wrote stays.
+    Files of a deleted claim of the same name are removed first; those of this claim stay.
     """
     directory, owner = claims / place, owners / place
     for parent in (directory.parent, owner.parent):

@@ -75,7 +75,7 @@ def _controller(seen: Snapshot) -> Link | None:
 def _said_by_controller(seen: Snapshot, link: str, kind: str, *reasons: str) -> Link | None:
     """Return what the controller reports about a service that it does not serve, if the rules find nothing here.
 
-    This user may not be allowed to read all that the controller reads. Without `reasons` any reason counts.
+    The controller may read objects that this user cannot read. Without `reasons` any reason counts.
     """
     entry = view.condition(seen.service, kind)
     reason = view.text(entry, "reason") or ""

@@ -73,7 +73,7 @@ class _Target:
             return
 
     async def wait(self, waiting: options.Waiting, what: str, judge: Callable[[Json], Waited]) -> None:
-        """Wait for a result if that was asked for, and print it. Raises: ProblemError when it cannot come."""
+        """Wait for the result if --wait is set, and print it. Raises: ProblemError when the wait fails."""
         from cli.plugin.live import wait_for
 
         if waiting.wait and not self.dry_run:

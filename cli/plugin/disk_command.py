@@ -160,7 +160,7 @@ def _rows(service: Json, namespace: str, claim: str) -> list[dict[str, Any]]:
 
 
 def _used(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return the bytes on the disk. Equal contents are stored once, whatever number of services use them."""
+    """Return the bytes on the disk. Equal contents are stored once, however many services use them."""
     contents = {row["digest"] or f"{row['service']}/{row['adapter']}": row["sizeBytes"] or 0 for row in rows}
     return sum(contents.values())
 

@@ -1,8 +1,8 @@
 """`render`: the objects that the controllers create from manifests, without a cluster. Pure.
 
 The controllers' own decisions run over a store of objects: for caches, artifacts and services in turn. What a decision
-creates goes into the store as a cluster would have it: claims are bound, and every Job succeeds. This is repeated until
-nothing changes.
+creates goes into the store in the state that a cluster gives it: claims are bound, and every Job succeeds. This is
+repeated until nothing changes.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class DemandWorld(SnapshotWorld):
 async def complete(client: Client, known: Known, ask: Callable[[World], object]) -> DemandWorld:
     """Read from the cluster until `ask` looks up nothing unknown; return the World of all that is known.
 
-    Raises: the errors of `kube.errors`, but for a kind that may not be read (it counts as unknown).
+    Raises: the errors of `kube.errors`, except for a kind that this user is not allowed to read (it counts as unknown).
     """
     world = DemandWorld(known)
     for _ in range(MOST_ROUNDS):

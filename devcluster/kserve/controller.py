@@ -43,7 +43,7 @@ AUTOSCALERS = ("autoscaling/v2", "horizontalpodautoscalers")
 
 
 class Store:
-    """The objects of one kind, as last seen or as we last wrote them, whichever is newer."""
+    """The objects of one kind, as last read or as last written, the newer ones."""
 
     def __init__(self, kind: tuple[str, str], selector: str = "") -> None:
         self.kind = kind
@@ -214,7 +214,7 @@ class Controller:
         return changed if changed is not None else isvc
 
     async def _patch(self, isvc: JsonObject, patch: JsonObject) -> JsonObject | None:
-        """Patch an InferenceService; None when it is gone meanwhile."""
+        """Patch an InferenceService; None if it was deleted in between."""
         meta = isvc["metadata"]
         path = self._isvcs.path(meta["namespace"], meta["name"])
         try:
@@ -269,7 +269,7 @@ class Controller:
     async def _write(
         self, store: Store, namespace: str, desired: JsonObject, live: JsonObject | None, over: Over
     ) -> JsonObject:
-        """Create or replace; one that is there although we did not know is taken as it is. Raises: ApiError."""
+        """Create or replace; an existing object that was not in the cache is kept. Raises: ApiError."""
         name = desired["metadata"]["name"]
         params = {"fieldManager": FIELD_MANAGER}
         if live is None:

@@ -1,4 +1,4 @@
-"""InferenceService in, Deployment, Service, autoscaler, status and events out. Pure: no I/O, no clock of its own."""
+"""InferenceService in, Deployment, Service, autoscaler, status and events out. Pure: no I/O and no clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 class RefusedError(Exception):
-    """The controller cannot make the objects; the message ends up in the PredictorReady condition."""
+    """The controller cannot create the objects; the message ends up in the PredictorReady condition."""
 
 
 class ControllerPanicError(Exception):
@@ -192,7 +192,7 @@ def _pod_spec(isvc: JsonObject) -> JsonObject:
     spec = {key: copy.deepcopy(value) for key, value in predictor.items() if key not in EXTENSION_FIELDS}
     containers: list[JsonObject] = spec["containers"]
     # the real controller copies the predictor's container over the first one and renames it: if that one is another,
-    # the name is there twice and the API server says so
+    # the name occurs twice and the API server refuses it
     containers[0]["name"] = CONTAINER
     for container in containers:
         container.setdefault("imagePullPolicy", "IfNotPresent")
@@ -262,7 +262,7 @@ def render_autoscaler(isvc: JsonObject) -> JsonObject | None:
 
 
 def check_autoscaler(isvc: JsonObject) -> None:
-    """Raises: RefusedError for a class whose kind is not installed (judged after the Deployment was made)."""
+    """Raises: RefusedError for a class whose kind is not installed (checked after the Deployment was created)."""
     if autoscaler_of(isvc) == "keda":
         raise RefusedError(
             'fails to reconcile predictor: no matches for kind "ScaledObject" in version "keda.sh/v1alpha1"'
@@ -304,7 +304,7 @@ def replacing_service(desired: JsonObject, live: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that a status is made of. `failure`: why the objects could not be made, empty when they were."""
+    """The input of a status. `failure`: why the objects could not be created, empty when they were."""
 
     isvc: JsonObject
     now: str  # RFC 3339, UTC
@@ -457,7 +457,7 @@ def _of(status: Status, condition: JsonObject) -> _Finding:
 
 
 def model_status(old: JsonObject, pods: tuple[JsonObject, ...], *, ready: bool) -> JsonObject:
-    """Return `status.modelStatus`: the first pod of the list speaks for all; the last failure is kept."""
+    """Return `status.modelStatus`: it is that of the first pod of the list; the last failure is kept."""
     status = {key: value for key, value in old.items() if key == "lastFailureInfo"}
     active = (old.get("states") or {}).get("activeModelState", "")
     count = sum(_is_ready(pod) for pod in pods)

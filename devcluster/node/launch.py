@@ -7,7 +7,7 @@ Who dies with whom: the node's death kills the shim, the shim's death kills PID 
 SIGTERM and its like are passed on to the process; SIGUSR2 means SIGKILL for it. The shim exits as the process did,
 with 128 + the signal's number when a signal ended it, which is what a container runtime reports.
 
-What goes wrong before exec is written to the status descriptor as one JSON line {"stage": …, "error": …}.
+An error before exec is written to the status descriptor as one JSON line {"stage": …, "error": …}.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Root:
         return node.link or None
 
     def expose(self, path: str) -> None:
-        """Show a path of the host at the same place, whatever the modes of its parents are; symlinks on the way too."""
+        """Show a path of the host at the same place, for any modes of its parents; symlinks on the way too."""
         parts: list[str] = []
         for part in [p for p in os.path.abspath(path).split("/") if p]:
             parts.append(part)
@@ -540,7 +540,7 @@ def supervise(pid: int, *, group: bool) -> int:
 
 
 def kill_leftovers(pid: int) -> None:
-    """Kill what the process left behind: its group, and whatever was handed to this subreaper."""
+    """Kill what the process left behind: its group, and the orphans that this subreaper adopted."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     for _ in range(100):  # each round kills one generation; bounded, in case something cannot be killed

@@ -114,7 +114,7 @@ class PodWorker:
             self.request_stop(self._default_grace if grace is None else float(grace))
 
     def vanish(self) -> None:
-        """Take note that the object is gone."""
+        """Record that the object is deleted."""
         self.gone.set()
         self.request_stop(_GONE_GRACE_S)
 
@@ -169,7 +169,7 @@ class PodWorker:
         self.update(self.pod)
         self.touch()
         if self._verdict:
-            return  # judged before anything ran
+            return  # checked before anything ran
         work = asyncio.create_task(self._work())
         try:
             limit = self.pod["spec"].get("activeDeadlineSeconds")
@@ -307,7 +307,7 @@ class PodWorker:
         return build_status(seen, {**self._written, "conditions": list(merged.values())})
 
     async def _keep_status(self) -> None:
-        """Write the status whenever it changed, until cancelled or the object is gone."""
+        """Write the status whenever it changed, until cancelled or the object is deleted."""
         while not self.gone.is_set():
             await self._due.wait()
             self._due.clear()

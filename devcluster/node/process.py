@@ -155,7 +155,7 @@ def _without_namespaces(launch: Launch) -> dict[str, Any]:
     env = {name: rewrite(value, launch.mounts, tree) for name, value in launch.env.items()}
     env["AIM_DEV_ROOT"] = tree
     account = next((m.source for m in launch.mounts if m.target.rstrip("/") == SERVICE_ACCOUNT), None)
-    if account and "KUBECONFIG" not in env:  # programs look for the token at its one place, which is not there
+    if account and "KUBECONFIG" not in env:  # programs look for the token at a fixed path, which does not exist here
         env["KUBECONFIG"] = _account_kubeconfig(launch.scratch, account, env)
     cwd = rewrite(launch.cwd, launch.mounts, tree)
     return {
@@ -269,13 +269,13 @@ async def _read_all(descriptor: int) -> bytes:
 
 
 def last_words(output: bytes) -> str:
-    """Return the last line of what a program said: of a traceback the one that names the error."""
+    """Return the last line of a program's output; of a traceback the line that names the error."""
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1].strip()[-300:] if lines else "no word"
 
 
 async def choose_mode(root: Path, wanted: str = "auto") -> tuple[str, str]:
-    """Return (mode, notice): the best isolation that this machine allows; the notice says what is missing, or "".
+    """Return (mode, notice): the best isolation that this machine allows; the notice names what is missing, or "".
 
     Raises: ValueError when a mode was demanded that does not work here.
     """

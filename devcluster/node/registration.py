@@ -120,7 +120,7 @@ class Registration:
         self._lease = path_for("coordination.k8s.io/v1", "leases", LEASE_NAMESPACE, shape.name)
 
     async def register(self) -> None:
-        """Create or update the Node, trying until the API server is there. Raises: ApiError if refused."""
+        """Create or update the Node, trying until the API server answers. Raises: ApiError if refused."""
         told = ""
         while True:
             try:

@@ -51,7 +51,7 @@ class Seen:
     pod_ip: str  # "" while the pod has none
     host_ip: str
     start_time: str
-    sandbox_ready: bool  # volumes are there and the pod has its address
+    sandbox_ready: bool  # volumes exist and the pod has its address
     stopping: bool  # the pod is being deleted
     verdict: tuple[str, str, str] | None  # (phase, reason, message) that no container decided: a deadline, a lost node
     extra_conditions: tuple[JsonObject, ...]

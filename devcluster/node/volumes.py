@@ -76,7 +76,7 @@ class PodVolumes:
     async def refresh(self, pod: JsonObject, facts: PodFacts) -> float | None:
         """Write again what changed; return the epoch seconds of the next token, None without one.
 
-        A volume whose object is gone keeps its last files.
+        A volume whose object is deleted keeps its last files.
         """
         for volume in pod["spec"].get("volumes") or []:
             if is_payload(volume) and volume["name"] in self.ready:
@@ -89,9 +89,10 @@ class PodVolumes:
         return min((when for _, when in self._tokens.values()), default=None)
 
     def remove(self) -> None:
-        """Remove the pod's own directories (claims stay); what resists is left, so that its pod goes all the same.
+        """Remove the pod's own directories (claims stay).
 
-        `ignore_errors` is not to be relied upon: it does not cover a directory that cannot be closed.
+        What cannot be removed is left, so that the pod is deleted anyway. `ignore_errors` is not enough: it does not
+        cover a directory that cannot be closed.
         """
         for _ in range(_REMOVALS):
             try:
@@ -320,7 +321,7 @@ def _read_tree(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def _link_names(folder: Path, names: set[str]) -> None:
-    """Make the names that users see, and drop those of files that are gone."""
+    """Create the names that users see, and remove those of deleted files."""
     for entry in folder.iterdir():
         if not entry.name.startswith("..") and entry.name not in names:
             entry.unlink()

@@ -1,4 +1,4 @@
-"""Faults on demand: rules that say which request goes wrong, and how. Pure but for the fault file's look-up."""
+"""Faults on demand: rules for which request fails, and how. Pure except the fault file's look-up."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def plain_names(names: Iterable[str]) -> bool:
 
 
 class Root:
-    """A served folder. Nothing outside of it is ever opened, whatever names or symlinks say."""
+    """A served folder. Nothing outside of it is ever opened, for any name or symlink."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.realpath(path)
@@ -57,14 +57,14 @@ class Root:
         return real == self.path or real.startswith(self.path.rstrip("/") + "/")
 
     def folder(self, names: Sequence[str]) -> str | None:
-        """Return the real path of a folder below the root; None if it is not there or leads outside."""
+        """Return the real path of a folder below the root; None if it does not exist or leads outside."""
         if not plain_names(names):
             return None
         real = os.path.realpath(os.path.join(self.path, *names))
         return real if self._inside(real) and os.path.isdir(real) else None
 
     def file(self, names: Sequence[str]) -> Located | None:
-        """Return a regular file below the root; None if it is not there, not regular or outside."""
+        """Return a regular file below the root; None if it does not exist, is not regular or is outside."""
         if not names or not plain_names(names):
             return None
         return self._located(os.path.join(self.path, *names))
@@ -211,7 +211,7 @@ class Digests:
         self._busy: dict[tuple[object, ...], threading.Lock] = {}
 
     def of(self, file: Located, *names: str) -> list[bytes]:
-        """Return the digests in the order asked for. Reads the file at most once, in 1 MiB steps.
+        """Return the digests in the requested order. Reads the file at most once, in 1 MiB steps.
 
         Raises: FileNotFoundError when it changes meanwhile; OSError when it cannot be read.
         """

@@ -223,7 +223,7 @@ class Repositories:
             return self._old.get((org, name, revision))
 
     def still_there(self, blob: Blob) -> bool:
-        """Whether the content that a snapshot speaks of is still on the disk."""
+        """Return whether the content of a snapshot is still on the disk."""
         file = self.root.file(blob.real)
         if file is None:
             return False

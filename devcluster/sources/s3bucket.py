@@ -117,7 +117,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """What is remembered of a multipart upload: sizes of its parts in bytes, what checksum its client asked for."""
+    """What is remembered of a multipart upload: sizes of its parts in bytes, which checksum its client requested."""
 
     part_sizes: tuple[int, ...]
     checksum: str = ""
@@ -267,7 +267,7 @@ class Buckets:
             return f"{hashlib.md5(repr(file.identity).encode(), usedforsecurity=False).hexdigest()}{suffix}"
         md5 = _of_parts("md5", sizes)
         algorithm, kind = self.algorithm(entry)
-        if algorithm and not wanted.checksum_value:  # both in one pass: mostly both are asked for
+        if algorithm and not wanted.checksum_value:  # both in one pass: usually both are requested
             hasher = ALGORITHMS[algorithm] if kind == "FULL_OBJECT" else _of_parts(ALGORITHMS[algorithm], sizes)
             return f"{self.digests.of(file, md5, hasher)[0].hex()}{suffix}"
         return f"{self.digests.of(file, md5)[0].hex()}{suffix}"

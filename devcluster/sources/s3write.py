@@ -198,7 +198,7 @@ class Writer:
         folder = self.buckets.root.folder([bucket, *names[:-1]])
         path = os.path.join(folder or "", names[-1])
         if folder is None or not os.path.lexists(path) or os.path.isdir(path):
-            return {}  # deleting what is not there succeeds
+            return {}  # deleting a missing object succeeds
         os.unlink(path)
         top = os.path.join(self.buckets.root.path, bucket)
         while folder != top and folder.startswith(top) and not os.listdir(folder):

@@ -93,7 +93,7 @@ class FilePart:
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back: either `body` or `part`."""
+    """The answer: either `body` or `part`."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -408,7 +408,9 @@ class StandIn:
     async def _control_requests(self, call: Call) -> Answer:
         if call.method == "DELETE":
             self.journal.clear()
-        for _ in range(200):  # at most 1 s: what a client has just received may not be written down yet
+        for _ in range(
+            200
+        ):  # at most 1 s: the entry of an answer that a client has just received may not be written yet
             if not self._in_flight:
                 break
             await asyncio.sleep(0.005)
@@ -547,7 +549,7 @@ def parse_listen(value: str) -> tuple[str, int]:
 
 def common_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that both sources have."""
-    parser.add_argument("--root", required=True, help="folder to serve; made when it is not there")
+    parser.add_argument("--root", required=True, help="folder to serve; created if it does not exist")
     parser.add_argument("--listen", type=parse_listen, default=("127.0.0.1", 0), metavar="HOST:PORT")
     parser.add_argument("--faults-file", help="JSON file with fault rules, re-read when it changes")
     parser.add_argument("--requests-file", help="write each request as a JSON line to this file")

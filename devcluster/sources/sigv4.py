@@ -56,7 +56,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A signature and what it says that it covers."""
+    """A signature and what it covers."""
 
     credential: tuple[str, ...]  # access key, date, region, service, aws4_request
     signed: tuple[str, ...]
