@@ -12,9 +12,18 @@ _CHECKOUT_ONLY = (
 )
 
 
+def _run_job() -> int | None:
+    """Run a command with the arguments of a Job without the command line's library; None for other arguments."""
+    from disk.job import run_plain
+
+    return run_plain(sys.argv[2:])
+
+
 def main() -> None:
     """Run the command line."""
     try:
+        if sys.argv[1:2] == ["disk"] and (code := _run_job()) is not None:
+            sys.exit(code)
         from cli.program import run
 
         run()

@@ -1,4 +1,4 @@
-"""`aim-adapters disk …`: the commands inside the Jobs. Each ends with a JobResult, exit code 0 or 1, no traceback.
+"""`aim-adapters disk …` for people: the commands of the Jobs with their help, and `inspect`.
 
 The options are made from the specifications in `api.jobs`, so that names cannot drift; the environment sets none of
 them, for a tenant may write parts of a Job's environment.
@@ -7,113 +7,40 @@ them, for a tenant may write parts of a Job's environment.
 from __future__ import annotations
 
 import inspect as signatures
-import os
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from api.jobs import TERMINATION_LOG, FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
-from api.reasons import Reason
-from disk.failures import DiskFailure, from_os_error, redact
-from disk.fs import Fs
-from disk.layout import UnsafeNameError
-
-_SHOWN_ERRORS = 10
+from api.jobs import TERMINATION_LOG
+from disk.failures import DiskFailure, from_os_error
+from disk.job import COMMANDS, is_list, run_command, say
 
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="What the Jobs run on an adapter disk or a model cache."
 )
 
-_S = TypeVar("_S", bound=JobSpec)
 
-
-def _say(text: str) -> None:
-    """Print a line for people; a reader that went away is no reason to fail."""
-    try:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    except UnicodeError:  # a name of arguments that are no text, or a terminal that knows ASCII only
-        sys.stdout.write(f"{ascii(text)[1:-1]}\n")
-        sys.stdout.flush()
-    except OSError:
-        pass
-
-
-def run_stage(spec: StageSpec) -> JobResult:
-    """Bring one adapter, check it and promote it."""
-    from disk.stage import Stager, find_staged, stage  # noqa: PLC0415 - lazy: a Job starts for each adapter
-
-    if (staged := find_staged(spec)) is not None:
-        return staged
-    from disk.download import Pacing  # noqa: PLC0415 - as above
-    from disk.progress import Meter, serve_progress  # noqa: PLC0415
-    from disk.sources import open_source  # noqa: PLC0415
-
-    _say(f"staging {spec.path} for {spec.namespace}/{spec.service} from {spec.source_uri}")
-    meter = Meter(_say)
-    stop = serve_progress(meter, spec.progress_port)
-    try:
-        return stage(Stager(spec, Fs(), lambda: open_source(spec), meter, Pacing()))
-    finally:
-        stop()
-
-
-def run_sync(spec: SyncSpec) -> JobResult:
-    """Create a service's subtree and move away what is not declared."""
-    from disk.sync import sync  # noqa: PLC0415 - lazy, as above
-
-    return sync(spec, Fs())
-
-
-def run_reap(spec: ReapSpec) -> JobResult:
-    """Remove what no living service needs."""
-    from disk.reap import reap  # noqa: PLC0415 - lazy, as above
-
-    return reap(spec, Fs())
-
-
-def run_fetch(spec: FetchSpec) -> JobResult:
-    """Bring a base model into its cache."""
-    from disk.download import Pacing  # noqa: PLC0415 - lazy, as above
-    from disk.fetch import Fetcher, fetch  # noqa: PLC0415
-    from disk.progress import Meter, serve_progress  # noqa: PLC0415
-    from disk.sources import open_source  # noqa: PLC0415
-
-    _say(f"fetching {spec.namespace}/{spec.artifact} from {spec.source_uri}")
-    meter = Meter(_say)
-    stop = serve_progress(meter, spec.progress_port)
-    try:
-        return fetch(Fetcher(spec, Fs(), lambda: open_source(spec), meter, Pacing()))
-    finally:
-        stop()
-
-
-def _command(name: str, kind: type[_S], action: Callable[[_S], JobResult], help_text: str) -> None:
+def _add(name: str) -> None:
     """Register a command whose options are the fields of a specification, each as text that pydantic reads."""
 
     def command(**given: Any) -> None:
         log = str(given.pop("termination_log"))
         values = {field: value for field, value in given.items() if value is not None and value != []}
-        result = execute(kind, values, action, log)
-        raise typer.Exit(0 if result.ok else 1)
+        raise typer.Exit(run_command(name, values, log))
 
+    kind = COMMANDS[name].kind
     parameters = [
         signatures.Parameter(
             field,
             signatures.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                list[str] | None if get_origin(info.annotation) is list else str | None,
+                list[str] | None if is_list(kind, field) else str | None,
                 typer.Option(f"--{field.replace('_', '-')}", show_default=False, metavar="VALUE"),
             ],
         )
-        for field, info in kind.model_fields.items()
+        for field in kind.model_fields
     ]
     parameters.append(
         signatures.Parameter(
@@ -131,96 +58,11 @@ def _command(name: str, kind: type[_S], action: Callable[[_S], JobResult], help_
     )
     command.__signature__ = signatures.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    cli.command(name, help=help_text)(command)
+    cli.command(name, help=COMMANDS[name].help)(command)
 
 
-def execute(
-    kind: type[_S], values: dict[str, Any], action: Callable[[_S], JobResult], termination_log: str
-) -> JobResult:
-    """Run a command to its result, whatever happens, and report it. Never raises."""
-    key = str(values.get("stage_key") or values.get("sync_key") or "")
-    _report_when_stopped(key, termination_log)
-    try:
-        result = action(kind.model_validate(values))
-    except ValidationError as error:
-        result = _invalid(error).to_result(key)
-    except DiskFailure as failure:
-        result = failure.to_result(key)
-    except UnsafeNameError as error:
-        result = DiskFailure(Reason.SPECIFICATION_INVALID, str(error)).to_result(key)
-    except OSError as error:
-        result = from_os_error(error).to_result(key)
-    except MemoryError:
-        result = DiskFailure(Reason.INTERNAL_ERROR, "out of memory").to_result(key)
-    except Exception as error:  # the last net: people get a result, not a traceback
-        where = _where(error)
-        result = DiskFailure(Reason.INTERNAL_ERROR, f"{type(error).__name__} in {where}").to_result(key)
-    report(result, termination_log)
-    return result
-
-
-def report(result: JobResult, termination_log: str) -> None:
-    """Print the result for people and write it for the controller."""
-    _say(f"{'done' if result.ok else 'failed'}: {result.reason}: {redact(result.message)}")
-    for warning in result.warnings:
-        _say(f"warning: {warning.reason}: {redact(warning.message)}")
-    data = result.to_termination_message().encode()
-    try:
-        # The kubelet mounts this file: it cannot be renamed into place, so it is one write into an emptied file.
-        fd = os.open(
-            termination_log,
-            os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | (0 if _is_device(termination_log) else os.O_CREAT),
-            0o644,
-        )
-        try:
-            os.write(fd, data)
-        finally:
-            os.close(fd)
-    except OSError:
-        _say(f"result: {data.decode()}")  # run by hand: there is no kubelet
-
-
-def _is_device(path: str) -> bool:
-    """Below /dev nothing is created: without a kubelet there is no such file."""
-    return os.path.dirname(path) == "/dev"
-
-
-def _report_when_stopped(key: str, termination_log: str) -> None:
-    """On SIGTERM say so and end at once: whatever is half-done can be taken up by the next Job."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        report(DiskFailure(Reason.INTERRUPTED, f"signal {number}").to_result(key), termination_log)
-        os._exit(1)
-
-    try:
-        signal.signal(signal.SIGTERM, stop)
-    except ValueError:
-        return  # not in the main thread: tests
-
-
-def _invalid(error: ValidationError) -> DiskFailure:
-    """Name the options that are wrong, without their values."""
-    found = [
-        f"--{'-'.join(str(part) for part in one['loc']).replace('_', '-')}: {one['msg']}" for one in error.errors()
-    ]
-    more = f" and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
-    return DiskFailure(Reason.SPECIFICATION_INVALID, "; ".join(found[:_SHOWN_ERRORS]) + more)
-
-
-def _where(error: BaseException) -> str:
-    """Return file and line of a fault of ours, for the report that people are asked for."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "an unknown place"
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-
-
-_command("stage", StageSpec, run_stage, "Bring one adapter, check it, and promote it into a service's subtree.")
-_command("sync", SyncSpec, run_sync, "Create a service's subtree and move away what is no longer declared.")
-_command("reap", ReapSpec, run_reap, "Remove what no living service needs.")
-_command("fetch", FetchSpec, run_fetch, "Bring a base model into its cache claim.")
+for _name in COMMANDS:
+    _add(_name)
 
 
 @cli.command("inspect")
@@ -229,15 +71,15 @@ def inspect_command(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table")] = False,
 ) -> None:
     """Show what is on an adapter disk and what could be reclaimed."""
-    from disk.inspect import inspect_disk  # noqa: PLC0415 - lazy, as above
+    from disk.inspect import inspect_disk  # noqa: PLC0415 - lazy: only this command needs it
 
     try:
         found = inspect_disk(disk)
     except (DiskFailure, OSError) as error:
         failure = error if isinstance(error, DiskFailure) else from_os_error(error)
-        _say(f"{failure.reason}: {failure.message}")
+        say(f"{failure.reason}: {failure.message}")
         raise typer.Exit(1) from None
-    _say(found.to_json() if as_json else found.to_table())
+    say(found.to_json() if as_json else found.to_table())
 
 
 if __name__ == "__main__":

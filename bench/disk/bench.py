@@ -136,7 +136,7 @@ def staged(kind: str, endpoint: str, names: list[str], target: Path, service: st
     """What Jobs do, one after the other in this process."""
     environment(kind, endpoint)
     from api.jobs import StageSpec, SyncSpec
-    from disk.cli import run_stage, run_sync
+    from disk.job import run_stage, run_sync
 
     about = {"namespace": "n", "service": "s", "service_uid": service, "disk": str(target)}
     assert run_sync(SyncSpec(**about, generation=1, sync_key="k", declared=names)).ok

@@ -32,8 +32,8 @@ from api.jobs import (
 from api.reasons import JOB_REASONS
 from devcluster.sources.hub import HubServer
 from devcluster.sources.s3 import S3Server
-from disk import cli
-from disk.cli import execute
+from disk import job
+from disk.job import execute
 from disk.progress import Meter, describe, mebibytes, serve_progress
 from tests.unit.disk.conftest import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.unit.disk.world import adapter, fetch_spec, look, reap_spec, stage_spec, sync_spec
@@ -53,7 +53,7 @@ class Run:
 
 
 def command(name: str, spec: JobSpec | None, *more: str) -> list[str]:
-    return [sys.executable, "-m", "disk.cli", name, *(spec.to_args() if spec else []), *more]
+    return [sys.executable, "-m", "disk.job", name, *(spec.to_args() if spec else []), *more]
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -158,6 +158,35 @@ def test_every_field_is_an_option_and_nothing_else(name: str) -> None:
     assert options == {f"--{field.replace('_', '-')}" for field in SPECS[name].model_fields}
 
 
+LEFT = {
+    "nothing": [],
+    "help": ["sync", "--help"],
+    "a value as a word of its own": ["sync", "--namespace", "n"],
+    "an unknown option": ["sync", "--nonsense=1"],
+    "the name of a field": ["sync", "--service_uid=u"],
+    "another command": ["inspect", "--disk=/x"],
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_no_job_passes_is_left_to_the_library_of_the_command_line(name: str) -> None:
+    assert job.run_plain(LEFT[name]) is None
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_job_starts_without_the_library_of_the_command_line(name: str, folder: Path) -> None:
+    code = "import sys; from cli.main import main\ntry: main()\nfinally: print(sorted(sys.modules))"
+    log = f"--termination-log={folder / 'log'}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "disk", name, log], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "SpecificationInvalid" in (folder / "log").read_text()
+    assert not {"typer", "rich", "asyncio", "huggingface_hub", "botocore"} & set(
+        re.findall(r"'(\w+)'", done.stdout.splitlines()[-1])
+    )
+
+
 def test_the_environment_sets_no_option(folder: Path) -> None:
     """Weak spot 11: what a tenant may write into a Job's environment cannot redirect the writer."""
     other = folder / "other"
@@ -193,8 +222,8 @@ def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.M
     """Arguments that are no text, and a terminal that knows ASCII only: the result is written all the same."""
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", out)
-    cli._say("x\ud800 \u65e5")
-    cli.report(JobResult(ok=False, reason="SourceNameRefused", message="x\ud800\x1b \u65e5"), str(folder / "log"))
+    job.say("x\ud800 \u65e5")
+    job.report(JobResult(ok=False, reason="SourceNameRefused", message="x\ud800\x1b \u65e5"), str(folder / "log"))
     assert b"SourceNameRefused" in out.buffer.getvalue()
     assert parse_termination_message((folder / "log").read_text()) is not None
 

@@ -39,7 +39,7 @@ from api.models.common import EnvVar, LocalObjectReference
 from api.names import ANNOTATION_STAGE_KEY, LABEL_ROLE, ROLE_STAGING, ROLE_SUBTREE_SYNC
 from api.view import JsonObject
 from devcluster.node.resolve import expand
-from disk.cli import run_sync
+from disk.job import run_sync
 from disk.layout import Layout, UnsafeNameError
 from disk.sources.guard import is_refused
 from kube.auth import plain_credentials
