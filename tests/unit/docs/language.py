@@ -67,6 +67,9 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("docs/decisions/README.md", "are told by arg", "the title of an older decision"),
     ("docs/decisions/README.md", "Memory lies on huge pages", "the title of an older decision"),
     ("mkdocs.yml", "0011-jobs-are-told-by-arguments.md", "the name of an older decision's file"),
+    ("pyproject.toml", '"shell | world"', "names of modules"),
+    ("pyproject.toml", '"adapters | registry | worlds"', "names of modules"),
+    ("pyproject.toml", '"world | environment | suggest | lazy"', "names of modules"),
     (
         "devcluster/certmanager/main.go",
         "limits by themselves",
