@@ -19,6 +19,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from api.duration import parse_duration
 from api.names import is_label_value
 from app.settings_sources import EnvironSource, FileSource, Sources
 from reconcile.settings import CONTROLLERS, ReconcileSettings
@@ -26,8 +27,6 @@ from reconcile.settings import CONTROLLERS, ReconcileSettings
 ENV_PREFIX = "AIMA_"
 _SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", default=())
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -39,28 +38,14 @@ class SettingsError(Exception):
         self.lines = lines
 
 
-def parse_duration(value: object) -> object:
-    """Return a duration from `30s`, `1h30m`, `250ms`, `2d` or a number of seconds.
+def read_duration(value: object) -> object:
+    """Return a duration from `30s`, `1h30m` or a number of seconds; leave other types to the validation.
 
     Raises: ValueError for any other text.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _seconds(value)
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return _seconds(float(text))
-    if not text or not re.fullmatch(f"({_DURATION.pattern})+", text):
-        raise ValueError("is not a valid duration (write 30s, 15m, 1h30m, or a number of seconds)")
-    return _seconds(sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)))
-
-
-def _seconds(number: float) -> timedelta:
-    try:
-        return timedelta(seconds=number)
-    except (OverflowError, ValueError):
-        raise ValueError("is not a valid duration: it is too long (write 30s, 15m, 1h30m)") from None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return parse_duration(value)
+    return value
 
 
 def format_duration(value: timedelta) -> str:
@@ -97,7 +82,7 @@ def _label_values(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Duration = Annotated[timedelta, BeforeValidator(read_duration)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Namespaces = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_dns_labels)]
 LabelValues = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_label_values)]

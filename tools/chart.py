@@ -51,7 +51,7 @@ DERIVED_SETTINGS = frozenset(
         "image_pull_policy",
     }
 )
-_DURATION = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"  # as app.settings.parse_duration reads it
+_DURATION = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"  # as api.duration.parse_duration reads it
 
 Schema = dict[str, Any]
 

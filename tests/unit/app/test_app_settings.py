@@ -19,7 +19,7 @@ from app.settings import (
     describe_settings,
     format_duration,
     load_settings,
-    parse_duration,
+    read_duration,
 )
 
 
@@ -149,19 +149,19 @@ def test_a_variable_that_is_no_setting_earns_a_warning() -> None:
 @given(st.integers(0, 10**10))
 def test_durations_read_back_as_they_are_shown(milliseconds: int) -> None:
     value = timedelta(milliseconds=milliseconds)
-    assert parse_duration(format_duration(value)) == value
+    assert read_duration(format_duration(value)) == value
 
 
 @pytest.mark.parametrize("value", ["86400000000000", "9" * 400, "1000000000d", 1e300, float("inf"), float("nan")])
 def test_a_duration_beyond_all_clocks_is_a_clear_no(value: object) -> None:
     with pytest.raises(ValueError, match="is not a valid duration"):
-        parse_duration(value)
+        read_duration(value)
 
 
 @given(st.text())
 def test_any_text_is_a_duration_or_a_clear_no(text: str) -> None:
     try:
-        value = parse_duration(text)
+        value = read_duration(text)
     except ValueError as error:
         value = timedelta(0) if "is not a valid duration" in str(error) else None
     assert isinstance(value, timedelta)
