@@ -7,8 +7,6 @@ PY := $(RUN)/python
 STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
 WORKERS ?= 2
-# what failed while two workers shared the machine is tried once more, alone; what fails then has failed
-ALONE := --last-failed --last-failed-no-failures all
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 AUDIT_VENV ?= .venv-audit
@@ -67,15 +65,15 @@ test: verify test-unit test-cluster test-chart ## everything, with set-up
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
-	$(PYTEST) tests/unit -n $(WORKERS) || $(PYTEST) $(ALONE) tests/unit
+	$(PYTEST) tests/unit -n $(WORKERS)
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/cluster
+	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile
 
 .PHONY: test-chart
 test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
-	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile || $(PYTEST) $(ALONE) tests/chart
+	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) ## unit tests with the lowest versions that pyproject.toml allows

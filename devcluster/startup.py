@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import contextlib
 import json
 import logging
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 RELEASE = "aim-adapters"
 NAMESPACE = "aim-system"
 CHART = Path(__file__).parent.parent / "chart"
+_NOT_IN_PODS = frozenset({"tests", "bench"})
 _SERVED_S = 120.0
 _JUDGED_S = 60.0
 _PART_S = 60.0
@@ -65,6 +67,16 @@ def check_room(folder: Path) -> None:
     if free < _LEAST_ROOM_BYTES:
         wanted, seen = (f"{size / 1e6:.0f} MB free in {folder}" for size in (_LEAST_ROOM_BYTES, free))
         raise StepError("check the free disk space", wanted, seen)
+
+
+def compile_packages(root: Path) -> None:
+    """Compile the packages of the checkout to bytecode where that is missing, as an image has it.
+
+    Pods may not write beside the packages, so without it each Job would compile all that it imports.
+    """
+    for package in sorted(root.glob("*/__init__.py")):
+        if package.parent.name not in _NOT_IN_PODS:
+            compileall.compile_dir(package.parent, quiet=2)
 
 
 class Startup:
@@ -194,6 +206,7 @@ class Startup:
         """Start the node (it forwards Services too) and the InferenceService stand-in."""
         pki = self.layout.pki
         self.layout.images.write_text(json.dumps(render_images(Path(sys.executable)), indent=1) + "\n")
+        await asyncio.to_thread(compile_packages, CHART.parent)
         await self._start_python(
             "node",
             "devcluster.node",

@@ -12,7 +12,9 @@ ROWS = list(csv.DictReader((FIXTURES / "INDEX.tsv").read_text().splitlines(), de
 
 @on_both_pipelines
 def test_each_fixture_has_the_result_in_its_index(team: Team) -> None:
-    names = [row["name"] for row in ROWS]
+    """The command that judges the files is the same for both pipelines: the second one gets every third fixture."""
+    rows = ROWS if team.pipeline == "profile" else ROWS[::3]
+    names = [row["name"] for row in rows]
     team.apply(*(team.adapter(name, team.put_fixture(name), rank=16, modelId=f"acme/{name}") for name in names))
     team.apply(team.service("svc", names, adapterRuntime={"maxRank": 512}))
 
@@ -22,7 +24,7 @@ def test_each_fixture_has_the_result_in_its_index(team: Team) -> None:
 
     team.until("all adapters to end somewhere", settled, timeout=150)
     wrong = {}
-    for row in ROWS:
+    for row in rows:
         entry = team.entry("svc", row["name"])
         good = not row["expect"].startswith("reject")
         # a base of another family: reported by the preflight, refused or without effect, never served silently
@@ -33,5 +35,5 @@ def test_each_fixture_has_the_result_in_its_index(team: Team) -> None:
         if entry["state"] == "Failed" and ":" not in entry["lastError"]:
             wrong[row["name"]] = ("a reason and a message", entry)
     assert not wrong
-    bad = {row["name"] for row in ROWS if row["expect"].startswith("reject")}
+    bad = {row["name"] for row in rows if row["expect"].startswith("reject")}
     assert not bad & team.staged("svc")

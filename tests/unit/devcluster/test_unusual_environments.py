@@ -19,7 +19,7 @@ from devcluster.folder import Layout, hold, is_running
 from devcluster.node.process import last_words
 from devcluster.progress import StepError
 from devcluster.ranges import NoRangeError, reserve
-from devcluster.startup import check_room
+from devcluster.startup import check_room, compile_packages
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -94,6 +94,16 @@ def test_a_full_disk_is_reported_before_anything_starts(tmp_path: Path, monkeypa
     with pytest.raises(StepError, match="300 MB free") as caught:
         check_room(tmp_path)
     assert caught.value.seen.startswith("0 MB free")
+
+
+def test_packages_are_compiled_for_pods(tmp_path: Path) -> None:
+    for name in ("api", "tests"):
+        (tmp_path / name / "below").mkdir(parents=True)
+        (tmp_path / name / "__init__.py").write_text("")
+        (tmp_path / name / "below" / "wrong.py").write_text("no python")
+    (tmp_path / "notes").mkdir()
+    compile_packages(tmp_path)
+    assert [path.parent for path in tmp_path.rglob("*.pyc")] == [tmp_path / "api" / "__pycache__"]
 
 
 def test_what_killed_builds_left_is_removed(tmp_path: Path) -> None:
