@@ -1,4 +1,4 @@
-"""What happens on an adapter disk and in a model cache: the commands inside the Jobs, the only writers of a disk.
+"""The commands inside the Jobs, which are the only writers of an adapter disk or a model cache.
 
-Leaves to others when a Job runs, with which specification, and what its result means for a status (`reconcile`).
+It leaves to `reconcile` when a Job runs, with which specification, and what its result means for a status.
 """

@@ -1,7 +1,7 @@
-"""Checksums of one file while it passes by, and of a whole adapter.
+"""Computes checksums: of one file while it arrives, and of a whole adapter.
 
-Sources announce what they have: a checksum of the whole file, or one over the checksums of the parts that it was
-uploaded in. Both are computed as the bytes arrive; no file is read twice for it.
+A source announces a checksum of the whole file, or one over the checksums of the parts of its upload. Both are computed
+while the bytes arrive, so no file is read twice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Protocol
 from api.reasons import Reason
 from disk.failures import DiskFailure
 
-BY_SIZE_ONLY = "size"  # of StoredFile.verified: the source gave nothing more to hold the bytes against
+BY_SIZE_ONLY = "size"  # of StoredFile.verified: the source has nothing else to verify the bytes with
 DIGEST_BYTES = {"sha256": 32, "sha1": 20, "git-sha1": 20, "md5": 16, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a source says of a whole file.
+    """The checksum of a whole file that a source announces. `kind`: a key of DIGEST_BYTES. `value`: hexadecimal.
 
-    `kind`: a key of DIGEST_BYTES. `value`: hexadecimal. `part_sizes` in bytes: then the value is the checksum of the
-    parts' binary checksums, put together. `is_proof`: False when a difference may have another cause than wrong
-    bytes (the sizes of the parts are likely and not known, or the store may make its ETags in another way).
+    `part_sizes`, in bytes: the value is the checksum of the concatenated binary checksums of these parts.
+    `is_proof`: False when a difference can have another cause than wrong bytes (the sizes of the parts are only likely,
+    or the store can compute its ETags in another way).
     """
 
     kind: str
@@ -35,12 +35,12 @@ class Announced:
 
     @property
     def name(self) -> str:
-        """For people and records: `sha256`, `crc32c of 3 parts`."""
+        """Return the kind for people and records: `sha256`, `crc32c of 3 parts`."""
         return f"{self.kind} of {len(self.part_sizes)} parts" if self.part_sizes else self.kind
 
     @classmethod
     def parse(cls, text: str | None) -> Announced | None:
-        """Read `kind:hexadecimal`, as listings have it."""
+        """Parse `kind:hexadecimal`, the form of listings."""
         if text is None:
             return None
         kind, _, value = text.partition(":")
@@ -49,7 +49,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that is whole: its name below the adapter, size in bytes, sha256 in hexadecimal, and what proved it."""
+    """A complete file: name in the adapter, size in bytes, sha256 in hexadecimal, and what checksum proved it."""
 
     name: str
     size: int
@@ -58,7 +58,7 @@ class StoredFile:
 
 
 class Mismatch(DiskFailure):
-    """The bytes are not the announced ones; `sha256` tells what they are."""
+    """The bytes are not the announced ones; `sha256` is that of the received bytes."""
 
     def __init__(self, detail: str, *, sha256: str, is_proof: bool) -> None:
         super().__init__(Reason.CHECKSUM_MISMATCH, detail)
@@ -80,7 +80,7 @@ class _Hash(Protocol):
 
 
 class _Crc:
-    """A cyclic checksum in the shape of a hashlib object."""
+    """A cyclic checksum with the interface of a hashlib object."""
 
     def __init__(self, function: Callable[[bytes | memoryview, int], int], size: int) -> None:
         self._function = function
@@ -106,11 +106,11 @@ class _OfParts:
 
     def update(self, data: bytes | memoryview, /) -> None:
         view = memoryview(data)
-        while len(view) > self._left:  # a full part is closed when the next one begins, or at the end
+        while len(view) > self._left:  # a full part ends when the next one begins, or at the end
             self._part.update(view[: self._left])
             view = view[self._left :]
             if not self._next_part():
-                return  # more bytes than parts: the size says so, too
+                return  # more bytes than parts: the size check finds that too
         self._part.update(view)
         self._left -= len(view)
 
@@ -126,7 +126,7 @@ class _OfParts:
 
 
 class Checker:
-    """Computes a file's sha256, and beside it the checksum that the source announced."""
+    """Computes the sha256 of a file, and the checksum that the source announced."""
 
     def __init__(self, announced: Announced | None, size: int) -> None:
         self._announced = announced
@@ -143,7 +143,7 @@ class Checker:
         self._second = _OfParts(announced.kind, sizes) if sizes else _new_hash(announced.kind, size)
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._sha256.update(data)
         if self._second is not None:
             self._second.update(data)
@@ -151,7 +151,7 @@ class Checker:
     def finish(self, name: str, *, excused: Callable[[str], bool] = lambda _: False) -> str:
         """Return the sha256, and set `verified`.
 
-        Args: `excused` is asked, with the sha256, whether a difference that is no proof is to be let through.
+        Args: `excused` receives the sha256 and decides whether to accept a difference that proves nothing.
         Raises: Mismatch.
         """
         found = self._sha256.hexdigest()
@@ -168,11 +168,11 @@ class Checker:
 
 
 def _new_hash(kind: str, size: int) -> _Hash:
-    """Return an empty hash; `size` in bytes goes before the content where git does that."""
+    """Return an empty hash; the hash of git starts with the `size` in bytes."""
     match kind:
         case "git-sha1":
             blob = hashlib.sha1(usedforsecurity=False)
-            blob.update(f"blob {size}\0".encode())  # git's object header
+            blob.update(f"blob {size}\0".encode())  # the object header of git
             return blob
         case "crc32":
             return _Crc(zlib.crc32, DIGEST_BYTES[kind])

@@ -1,7 +1,7 @@
 """`aim-adapters disk …` for people: the commands of the Jobs with their help, and `inspect`.
 
-The options are made from the specifications in `api.jobs`, so that names cannot drift; the environment sets none of
-them, for a tenant may write parts of a Job's environment.
+The options are derived from the specifications in `api.jobs`, so the names always match. The environment sets none of
+them, because a tenant can write parts of the environment of a Job.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from disk.failures import DiskFailure, from_os_error
 from disk.job import COMMANDS, is_list, run_command, say
 
 cli = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="What the Jobs run on an adapter disk or a model cache."
+    no_args_is_help=True, add_completion=False, help="The commands that Jobs run on an adapter disk or a model cache."
 )
 
 
 def _add(name: str) -> None:
-    """Register a command whose options are the fields of a specification, each as text that pydantic reads."""
+    """Register a command whose options are the fields of a specification, each as text for pydantic to parse."""
 
     def command(**given: Any) -> None:
         log = str(given.pop("termination_log"))
@@ -67,10 +67,10 @@ for _name in COMMANDS:
 
 @cli.command("inspect")
 def inspect_command(
-    disk: Annotated[Path, typer.Option("--disk", help="where the adapter disk is mounted")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table")] = False,
+    disk: Annotated[Path, typer.Option("--disk", help="The directory where the adapter disk is mounted.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what is on an adapter disk and what could be reclaimed."""
+    """Show the content of an adapter disk and how much space can be reclaimed."""
     from disk.inspect import inspect_disk  # noqa: PLC0415 - lazy: only this command needs it
 
     try:

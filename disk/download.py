@@ -1,7 +1,7 @@
-"""Bring the files of a listing into a folder: resumable, verified, bounded.
+"""Downloads the files of a listing into a folder: resumable, verified, bounded.
 
-A file arrives as `part/<n>` at explicit offsets and becomes `files/<name>` when it is whole. Whoever comes after a
-kill goes on where it ended: the folder's name says which pinned bytes it holds, so the bytes there are the right ones.
+A file arrives as `part/<n>` at explicit offsets, and becomes `files/<name>` when it is complete. After a kill, the next
+Job resumes there: the name of the folder identifies the pinned bytes, so existing bytes are the right ones.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from disk.sources.base import CHUNK_BYTES, Listing, RemoteFile, Source
 MOST_TRANSFERS = 4
 _MOST_ATTEMPTS = 6  # in a row without a new byte
 _FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 20.0  # a source that asks for more is left to the controller's own backoff
-_RESERVE_BYTES = 16 * 1024 * 1024  # stay that far away from a full disk
-_LARGE_BYTES = 8 * 1024 * 1024  # from here on it pays to read ahead in a thread
-_WATCH_BYTES = 64 * 1024 * 1024  # look at the free space each so many bytes
+_LONGEST_PAUSE_SECONDS = 20.0  # for longer waits the Job fails, and the backoff of the controller applies
+_RESERVE_BYTES = 16 * 1024 * 1024  # keep this much of the disk free
+_LARGE_BYTES = 8 * 1024 * 1024  # reading ahead in a thread pays from this size on
+_WATCH_BYTES = 64 * 1024 * 1024  # check the free space after this many bytes
 
 
 @dataclass(slots=True)
 class Pacing:
-    """How retries wait; tests make it quick. `sleep` in seconds."""
+    """How long retries wait; tests use short times. `sleep` in seconds."""
 
     sleep: Callable[[float], None] = time.sleep
     attempts: int = _MOST_ATTEMPTS
@@ -45,7 +45,7 @@ class Pacing:
     random: random.Random = field(default_factory=random.Random)
 
     def pause(self, attempt: int, failure: DiskFailure) -> None:
-        """Wait before another attempt, or raise the failure when it asks for more patience than a Job has."""
+        """Wait before another attempt, or raise the failure when the wait is too long for a Job."""
         seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt) * self.random.uniform(0.5, 1.0)
         if failure.retry_after is not None:
             if failure.retry_after > _LONGEST_PAUSE_SECONDS:
@@ -55,7 +55,7 @@ class Pacing:
 
 
 class Downloader:
-    """Downloads files of one listing into one folder; `fetch` may be called several times, for some files each."""
+    """Downloads files of one listing into one folder. `fetch` can be called several times, for some files each."""
 
     def __init__(self, fs: Fs, source: Source, folder: Path, meter: Meter, pacing: Pacing) -> None:
         self._fs = fs
@@ -64,16 +64,16 @@ class Downloader:
         self._meter = meter
         self._pacing = pacing
         self._stop = threading.Event()
-        self._disproved = False  # a checksum that is no proof was wrong about bytes that came twice
-        self._watched = 0  # bytes since the free space was looked at
+        self._disproved = False  # a checksum without proof differs from bytes that arrived twice
+        self._watched = 0  # bytes since the last check of the free space
 
     @property
     def files(self) -> Path:
-        """Where whole files are."""
+        """The folder of complete files."""
         return self._folder / "files"
 
     def prepare(self, listing: Listing) -> None:
-        """Create the folder, drop what was half-written for other bytes, and check that all of it has room.
+        """Create the folder, count the bytes that exist already, and check that the rest fits on the disk.
 
         Raises: DiskFailure (DiskFull), OSError.
         """
@@ -85,7 +85,7 @@ class Downloader:
         check_space(self._folder, listing.total_bytes - already)
 
     def fetch(self, files: tuple[RemoteFile, ...]) -> list[StoredFile]:
-        """Bring these files and return them, in the order given. Raises: DiskFailure, OSError."""
+        """Download these files and return them, in the same order. Raises: DiskFailure, OSError."""
         if self._pacing.transfers <= 1 or len(files) <= 1:
             return [self._fetch_file(file) for file in files]
         with ThreadPoolExecutor(self._pacing.transfers, thread_name_prefix="transfer") as pool:
@@ -130,11 +130,11 @@ class Downloader:
                 raise
 
     def _verify(self, file: RemoteFile, whole: Path) -> StoredFile | None:
-        """Hold a file that arrived in an earlier Job against the source again; None: it is not the announced one."""
+        """Verify a file of an earlier Job against the source; None: it is not the announced file."""
         checker = Checker(with_retries(lambda: self._source.checksum_of(file), self._pacing), file.size)
         _feed(whole, checker)
         try:
-            # it was verified when it arrived: a checksum that proves nothing does not speak against it now
+            # it was verified when it arrived; a checksum without proof does not change that
             sha256 = checker.finish(file.name, excused=lambda _: True)
         except Mismatch:
             return None
@@ -145,9 +145,9 @@ class Downloader:
         self._fs.unlink(self._part(file))
 
     def excuses(self, seen: str | None, found: str) -> bool:
-        """Whether a checksum that is no proof may differ: what came twice is the same, so the source means it."""
+        """Return whether to accept a different checksum without proof: the same bytes arrived twice."""
         if seen == found:
-            self._disproved = True  # the source makes its checksums in another way: do not fetch all files twice
+            self._disproved = True  # the source computes its checksums in another way: do not download all files twice
         return self._disproved
 
     def _make_parents(self, file: RemoteFile) -> None:
@@ -157,9 +157,9 @@ class Downloader:
             self._fs.ensure_directory(folder)
 
     def _fetch_part(self, file: RemoteFile, whole: Path, *, seen: str | None = None) -> StoredFile:
-        """Bring one file to its end, through as many connections as it takes.
+        """Download one file completely, over as many connections as needed.
 
-        Args: `seen` is the sha256 of what an attempt before this one brought. Raises: DiskFailure, OSError.
+        Args: `seen` is the sha256 of the bytes of an earlier attempt. Raises: DiskFailure, OSError.
         """
         part = self._part(file)
         fd = self._fs.open_for_writing(part)
@@ -174,32 +174,32 @@ class Downloader:
         return StoredFile(file.name, file.size, transfer.sha256, transfer.verified)
 
     def check_stop(self) -> None:
-        """Raise _Stopped when another file has failed for good."""
+        """Raise _Stopped when another file failed finally."""
         if self._stop.is_set():
             raise _Stopped
 
     def write(self, fd: int, piece: bytes, offset: int, part: Path) -> None:
-        """Write one piece, count it, and look at the free space now and then. Raises: DiskFailure, OSError."""
+        """Write one piece, count it, and check the free space from time to time. Raises: DiskFailure, OSError."""
         self._fs.write_at(fd, piece, offset, part)
         self._meter.add(len(piece))
-        self._watched += len(piece)  # several threads: an update that is lost only makes the next look later
+        self._watched += len(piece)  # several threads: a lost update only delays the next check
         if self._watched >= _WATCH_BYTES:
             self._watched = 0
             check_space(self._folder, 0)
 
     @property
     def source(self) -> Source:
-        """Where the files come from."""
+        """The source of the files."""
         return self._source
 
     @property
     def pacing(self) -> Pacing:
-        """How retries wait."""
+        """How long retries wait."""
         return self._pacing
 
 
 class _Transfer:
-    """One file on its way: survives cut connections, keeps the running checksums."""
+    """The download of one file: survives lost connections, and keeps the running checksums."""
 
     def __init__(self, owner: Downloader, file: RemoteFile, part: Path, fd: int, seen: str | None) -> None:
         self._owner = owner
@@ -213,7 +213,7 @@ class _Transfer:
         self.verified = BY_SIZE_ONLY
 
     def run(self) -> None:
-        """Fetch until all bytes are there, then verify. Raises: DiskFailure, OSError."""
+        """Fetch all bytes, then verify them. Raises: DiskFailure, OSError."""
         attempt = 0
         self._take_up()
         while self._checker is None or self._offset < self._file.size:
@@ -231,7 +231,7 @@ class _Transfer:
         self.verified = self._checker.verified
 
     def _take_up(self) -> None:
-        """Go on where an earlier Job ended: read what is there into the checksums. Raises: DiskFailure, OSError."""
+        """Resume after an earlier Job: add the existing bytes to the checksums. Raises: DiskFailure, OSError."""
         here = os.fstat(self._fd).st_size
         if here > self._file.size:
             os.ftruncate(self._fd, 0)
@@ -243,7 +243,7 @@ class _Transfer:
         self._offset = _feed(self._part, self._checker)
 
     def _stream(self) -> None:
-        """Read one connection to its end. Raises: DiskFailure, OSError."""
+        """Read one connection to the end. Raises: DiskFailure, OSError."""
         file = self._file
         with self._owner.source.open_file(file, self._offset) as opened:
             if self._checker is None:
@@ -259,7 +259,7 @@ class _Transfer:
             )
 
     def _take(self, pieces: Iterator[bytes], checker: Checker) -> None:
-        """Hash and write what arrives. Raises: DiskFailure, OSError."""
+        """Hash and write the arriving bytes. Raises: DiskFailure, OSError."""
         file = self._file
         for piece in pieces:
             self._owner.check_stop()
@@ -271,7 +271,7 @@ class _Transfer:
 
 
 class _Stopped(Exception):  # noqa: N818 - a signal between threads
-    """Another file failed; its failure is the one to report."""
+    """Another file failed, and its failure is reported."""
 
 
 PASSES_SOON = frozenset(
@@ -287,7 +287,7 @@ _T = TypeVar("_T")
 
 
 def with_retries(action: Callable[[], _T], pacing: Pacing) -> _T:
-    """Repeat an action while it fails with what may pass within a Job. Raises: DiskFailure, the last one."""
+    """Repeat an action while its failure can pass within a Job. Raises: DiskFailure, the last one."""
     for attempt in range(pacing.attempts):
         try:
             return action()
@@ -310,7 +310,7 @@ def check_names(listing: Listing) -> None:
 
 
 def check_space(folder: Path, wanted: int) -> None:
-    """Refuse to begin, or go on with, what has no room. Raises: DiskFailure DiskFull, OSError."""
+    """Check that there is enough free space to start or to continue. Raises: DiskFailure DiskFull, OSError."""
     info = os.statvfs(folder)
     free = info.f_bavail * info.f_frsize
     if info.f_blocks > 0 and free < wanted + _RESERVE_BYTES:
@@ -318,7 +318,7 @@ def check_space(folder: Path, wanted: int) -> None:
 
 
 def _feed(path: Path, checker: Checker) -> int:
-    """Read a file into the checksums and return its length. Raises: OSError."""
+    """Add a file to the checksums and return its length. Raises: OSError."""
     length = 0
     with path.open("rb", buffering=0) as stream:
         while piece := stream.read(CHUNK_BYTES):
@@ -328,7 +328,7 @@ def _feed(path: Path, checker: Checker) -> int:
 
 
 def _results(futures: list[Future[StoredFile]]) -> list[StoredFile]:
-    """Return all results, or raise the failure that made the others stop."""
+    """Return all results, or raise the failure that stopped the others."""
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
     real = [error for error in errors if not isinstance(error, _Stopped)]
     if real:

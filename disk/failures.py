@@ -1,6 +1,6 @@
-"""Kinds of failure: reason, a message that says what to do, and whether it can pass by itself.
+"""Kinds of failure: a reason, a message with advice, and whether a retry can succeed.
 
-Libraries' own texts stay out of messages as far as possible: they hold URLs with signatures and change their words.
+Messages contain texts of libraries only where needed: those can contain signed URLs, and they change.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from api.reasons import EXPLANATIONS, Reason
 
 
 class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not a fault of this program
-    """A command cannot reach its end.
-
-    `detail` is what happened here, without advice: that comes from the table in `api.reasons`.
-    `retry_after` in seconds, when the other side said how long to wait.
+    """A command cannot complete. `detail` describes what happened; the advice comes from the table in `api.reasons`.
+    `retry_after`: in seconds, when the server asks to wait.
     """
 
     def __init__(self, reason: Reason, detail: str, *, retry_after: int | None = None) -> None:
@@ -33,23 +31,23 @@ class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not
 
     @property
     def retriable(self) -> bool:
-        """Whether the same Job may succeed later without anybody doing anything."""
+        """Return whether the same Job can succeed later without any other change."""
         return EXPLANATIONS[self.reason].retriable
 
     @property
     def problem(self) -> str:
-        """What happened, and the fix; for a command that retries nothing."""
+        """Return what happened and the fix, for a command without retries."""
         fix = EXPLANATIONS[self.reason].fix
         return f"{self.detail}; {fix}" if fix else self.detail
 
     @property
     def message(self) -> str:
-        """What happened, and what to do about it, with the retry of Jobs."""
+        """Return what happened and what to do, including the retry of Jobs."""
         advice = EXPLANATIONS[self.reason].advice
         return f"{self.detail}; {advice}" if advice else self.detail
 
     def to_result(self, key: str = "") -> JobResult:
-        """Return the failure as a Job's result."""
+        """Return the failure as the result of a Job."""
         return JobResult(
             ok=False,
             reason=self.reason,
@@ -74,18 +72,18 @@ _DISK_REASONS = {
 
 
 def from_os_error(error: OSError) -> DiskFailure:
-    """Tell the kinds of disk trouble apart."""
+    """Return the failure for an error of the disk, by its kind."""
     number = error.errno if error.errno is not None else 0
     reason = _DISK_REASONS.get(number, Reason.DISK_OPERATION_FAILED)
     name = errno.errorcode.get(number, "unknown error")
     where = f" at {error.filename}" if error.filename else ""
-    return DiskFailure(reason, f"the disk answered {name}{where}")
+    return DiskFailure(reason, f"the disk returned {name}{where}")
 
 
 def from_network_error(error: BaseException, where: str) -> DiskFailure:
-    """Tell name resolution, TLS, timeout and a cut connection apart, whatever library wrapped them.
+    """Distinguish name resolution, TLS, timeout and a lost connection in the errors of all libraries.
 
-    `where`: the endpoint as people know it, without credentials or query.
+    `where`: the endpoint for people, without credentials or query.
     """
     chain = list(_causes(error))
     for cause in chain:
@@ -98,48 +96,48 @@ def from_network_error(error: BaseException, where: str) -> DiskFailure:
             why = getattr(cause, "verify_message", "") or "certificate not trusted"
             return DiskFailure(Reason.SOURCE_TLS_FAILED, f"the certificate of {where} was not accepted ({why})")
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
-            return DiskFailure(Reason.SOURCE_TLS_FAILED, f"no TLS connection with {where}")
+            return DiskFailure(Reason.SOURCE_TLS_FAILED, f"no TLS connection to {where}")
     names = {type(cause).__name__ for cause in chain}
     if any(isinstance(cause, TimeoutError) for cause in chain) or any("Timeout" in name for name in names):
-        return DiskFailure(Reason.SOURCE_TIMEOUT, f"{where} did not answer in time")
+        return DiskFailure(Reason.SOURCE_TIMEOUT, f"{where} did not respond in time")
     if any("NameResolution" in name for name in names):
         return DiskFailure(Reason.SOURCE_DNS_FAILED, f"the name of {where} could not be resolved")
     if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
         return DiskFailure(Reason.SOURCE_CONNECTION_LOST, f"{where} refused the connection")
-    return DiskFailure(Reason.SOURCE_CONNECTION_LOST, f"the connection to {where} was cut")
+    return DiskFailure(Reason.SOURCE_CONNECTION_LOST, f"the connection to {where} was lost")
 
 
 _SECRET = re.compile(
-    r"hf_[A-Za-z0-9]{8,}"  # hub tokens
+    r"hf_[A-Za-z0-9]{8,}"  # tokens of the hub
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"  # AWS key ids
     r"|(?i:bearer\s+\S+)"
     r"|(?i:(?:X-Amz-[A-Za-z-]+|Signature|token|sig)=[^&\s]+)"
-    r"|(?<=://)[^/\s@]+:[^/\s@]+(?=@)"  # user:password of a proxy or endpoint
+    r"|(?<=://)[^/\s@]+:[^/\s@]+(?=@)"  # user:password of a proxy or an endpoint
 )
 _LONGEST_DETAIL = 1500
 
 
 def redact(text: str) -> str:
-    """Cut anything that looks like a credential out of a text for people, and put it on one line.
+    """Remove everything that looks like a credential from a text for people, and return it on one line.
 
-    What a terminal would act on (escape sequences, marks that turn the direction of text) becomes a question mark.
+    Characters that a terminal interprets (escape sequences, marks for the direction of text) become question marks.
     """
     line = _SECRET.sub("[redacted]", " ".join(text.split()))[:_LONGEST_DETAIL]
     return "".join(char if char.isprintable() else "?" for char in line)
 
 
-_LONGEST_WAIT = 24 * 3600  # seconds; who asks for more is asked again after a day
+_LONGEST_WAIT = 24 * 3600  # seconds; a server that asks for more is contacted again after a day
 _SECONDS = re.compile(r"[0-9]{1,10}")
 
 
 def parse_retry_after(value: object, date: object = None, *, clock: Callable[[], float] = time.time) -> int | None:
-    """Return for how many seconds a source asks to be left alone, None when it does not say.
+    """Return how many seconds a source asks to wait, None when it does not. Total.
 
-    Args: the values of `Retry-After` (seconds or a date) and `Date` (by the same clock, else ours counts). Total.
+    Args: the values of `Retry-After` (seconds or a date) and of `Date` (the same clock; without it, the local clock).
     Source: RFC 9110, section 10.2.3.
     """
     text = str(value or "").strip()
-    if text.isascii() and text.isdigit():  # isdigit alone takes "²", too
+    if text.isascii() and text.isdigit():  # isdigit alone accepts "²" as well
         return min(int(text), _LONGEST_WAIT) if _SECONDS.fullmatch(text) else _LONGEST_WAIT
     if (until := _seconds_since_epoch(text)) is None:
         return None
@@ -155,7 +153,7 @@ def _seconds_since_epoch(text: str) -> float | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, outermost first; bounded, and safe against cycles."""
+    """Yield the error and its causes, outermost first; bounded, and safe against cycles."""
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting and len(seen) < 32:
@@ -165,6 +163,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         inner = [current.__cause__, current.__context__, getattr(current, "error", None), *current.args]
-        if isinstance(getattr(current, "reason", None), BaseException):  # urllib3 and urllib keep the cause there
+        if isinstance(getattr(current, "reason", None), BaseException):  # urllib3 and urllib store the cause there
             inner.append(current.reason)  # type: ignore[attr-defined]
         waiting += [cause for cause in inner if isinstance(cause, BaseException)]

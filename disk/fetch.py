@@ -1,6 +1,6 @@
-"""fetch: bring a base model into its cache claim, with the clients, checks, resume and marker of an adapter.
+"""fetch: download a base model into its cache claim, with the clients, checks, resume and marker of an adapter.
 
-The model's directory is put together outside of its final place and renamed there when it is whole.
+The directory of the model is built elsewhere and renamed into place when it is complete.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from disk.progress import Meter
 from disk.records import Fetched, is_complete, load, now, save, unverified
 from disk.sources.base import Listing, Source
 
-_OURS = ".aim-adapters"  # folder on the claim, outside the model's own
-_LOCK_SECONDS = 24 * 3600.0  # the Job's deadline ends it earlier
+_OURS = ".aim-adapters"  # folder on the claim, outside of the directory of the model
+_LOCK_SECONDS = 24 * 3600.0  # the deadline of the Job is earlier
 
 
 @dataclass(slots=True)
 class Fetcher:
-    """One fetch; `open_source` is called only when there is work."""
+    """One fetch. `open_source` is called only when there is work."""
 
     spec: FetchSpec
     fs: Fs
@@ -39,7 +39,7 @@ class Fetcher:
 
     @property
     def ours(self) -> Path:
-        """Where marker and scratch are."""
+        """The folder of marker and scratch."""
         return Path(self.spec.cache) / _OURS
 
     @property
@@ -49,17 +49,17 @@ class Fetcher:
 
     @property
     def directory(self) -> str:
-        """Where the model shall be, relative to the cache: `org/name`. Raises: DiskFailure."""
+        """The path of the model, relative to the cache: `org/name`. Raises: DiskFailure."""
         spec = self.spec
         name = spec.model_id or source_model_id(spec.source_uri) or spec.artifact
         try:
             return "/".join(check_component(part) for part in name.split("/"))
         except UnsafeNameError as error:
-            raise DiskFailure(Reason.SPECIFICATION_INVALID, f"the model id cannot be a directory: {error}") from error
+            raise DiskFailure(Reason.SPECIFICATION_INVALID, f"the model ID is not a valid path: {error}") from error
 
 
 def fetch(fetcher: Fetcher) -> JobResult:
-    """Fetch a model, or find that it is there. Raises: DiskFailure, OSError."""
+    """Fetch a model, unless it exists already. Raises: DiskFailure, OSError."""
     spec = fetcher.spec
     if spec.measure:
         listing = _list_wanted(fetcher, fetcher.open_source())
@@ -67,7 +67,7 @@ def fetch(fetcher: Fetcher) -> JobResult:
             Reason.MODEL_MEASURED, f"{len(listing.files)} files", listing.total_bytes, revision=listing.revision
         )
     if (done := _find_fetched(fetcher)) is not None and not _leftovers(fetcher):
-        return _fetched(done, "it is there already")
+        return _fetched(done, "it exists already")
     fs = fetcher.fs
     for folder in (fetcher.ours, fetcher.ours / "staging", fetcher.ours / "aside"):
         fs.ensure_directory(folder)
@@ -80,7 +80,7 @@ def fetch(fetcher: Fetcher) -> JobResult:
 
 
 def _find_fetched(fetcher: Fetcher) -> Fetched | None:
-    """Return the marker when it speaks for this source and all files are there. Raises: OSError, DiskFailure."""
+    """Return the marker if it is of this source and all files exist. Raises: OSError, DiskFailure."""
     done = load(Fetched, fetcher.marker)
     if done is None or done.source_uri != fetcher.spec.source_uri or done.directory != fetcher.directory:
         return None
@@ -91,7 +91,7 @@ def _list_wanted(fetcher: Fetcher, source: Source) -> Listing:
     spec = fetcher.spec
     listing = select_model_files(with_retries(source.list_files, fetcher.pacing), spec.include, spec.exclude)
     if not listing.files:
-        raise DiskFailure(Reason.SOURCE_PREFIX_EMPTY, f"downloadFilter leaves no file of {spec.source_uri}")
+        raise DiskFailure(Reason.SOURCE_PREFIX_EMPTY, f"downloadFilter selects no file of {spec.source_uri}")
     check_names(listing)
     return listing
 
@@ -120,7 +120,7 @@ def _bring(fetcher: Fetcher, source: Source, listing: Listing) -> Fetched:
 
 
 def _place(fetcher: Fetcher, ready: Path, done: Fetched) -> None:
-    """Rename the model into place. The marker comes first, while nothing is there: a kill in between costs nothing."""
+    """Rename the model into place. The marker is written first, so a kill in between is harmless."""
     fs, cache = fetcher.fs, Path(fetcher.spec.cache)
     target = cache / done.directory
     folder = cache
@@ -137,13 +137,13 @@ def _place(fetcher: Fetcher, ready: Path, done: Fetched) -> None:
 
 
 def _leftovers(fetcher: Fetcher) -> list[Path]:
-    """What a kill left behind. Raises: OSError."""
+    """Yield what a kill left behind. Raises: OSError."""
     folders = (fetcher.ours / "staging", fetcher.ours / "aside")
     return [folder / name for folder in folders for name in list_names(folder)]
 
 
 def _clean(fetcher: Fetcher) -> None:
-    """Remove all scratch: the lock is held and the model is in place. Raises: OSError."""
+    """Remove all scratch; call it with the lock held and the model in place. Raises: OSError."""
     for path in _leftovers(fetcher):
         fetcher.fs.remove_tree(path)
 

@@ -1,4 +1,4 @@
-"""Which files of a source are wanted (pure)."""
+"""Selects the files of a source to download. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ADAPTER_FILES = (
 def select_adapter_files(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> Listing:
     """Keep what serving an adapter needs: its two files, and additions to the tokenizer.
 
-    `include` replaces the additions, `exclude` takes away; configuration and weights stay whatever they say, for
-    without them there is no adapter. Beside safetensors a `.bin` is left out: it is the same once more.
+    `include` replaces the additions, and `exclude` removes files. Both keep configuration and weights, which every
+    adapter needs. A `.bin` file next to a safetensors file is left out: it has the same content.
     """
     names = {file.name for file in listing.files}
     wanted = set(ADAPTER_FILES) if not include else {name for name in names if _matches(name, include)}
@@ -42,7 +42,7 @@ def select_adapter_files(listing: Listing, include: Sequence[str], exclude: Sequ
 
 
 def select_model_files(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> Listing:
-    """Keep a base model's files: without a filter, all outside of subfolders (docs/contract.md, Model artifacts)."""
+    """Keep the files of a base model: without a filter, all outside of folders (docs/contract.md, Model artifacts)."""
     files = listing.files
     if include:
         files = tuple(file for file in files if _matches(file.name, include))
@@ -52,7 +52,7 @@ def select_model_files(listing: Listing, include: Sequence[str], exclude: Sequen
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether any glob fits; `*` spans slashes, as in the hub's own allow and ignore patterns."""
+    """Return whether any glob matches; `*` matches slashes too, as in the allow and ignore patterns of the hub."""
     return any(fnmatch.fnmatchcase(name, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
 
 

@@ -1,7 +1,7 @@
-"""The one seam through which every change of a disk goes.
+"""The operations that change a disk; every change uses them.
 
-Each operation announces itself before and after to a hook, so that the crash harness can kill the process or inject
-an error at each of them in turn. Links are never followed, mounts never crossed.
+Each operation calls a hook before and after, so that tests can kill the process or inject an error at each of them in
+turn. They never follow links and never cross mounts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 _CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF)
 _COPY = 64 * 1024 * 1024  # bytes for one call of copy_file_range(2)
 _DEEPEST_TREE = 64
-_LARGEST_RECORD = 16 * 1024 * 1024  # bytes; no marker of ours comes near
+_LARGEST_RECORD = 16 * 1024 * 1024  # bytes; far more than any record has
 _READ = 1024 * 1024  # bytes
 
 
 class Fs:
-    """Mutating file-system operations; every one of them passes `hook` before and after.
+    """Mutating file-system operations; each one calls `hook` before and after.
 
-    `can_link`, `can_exchange`: False makes the disk behave like one that cannot (tests; some network file systems).
+    `can_link`, `can_exchange`: False behaves like a file system without the feature (tests; some network file systems).
     """
 
     def __init__(self, hook: Hook | None = None, *, can_link: bool = True, can_exchange: bool = True) -> None:
@@ -61,33 +61,33 @@ class Fs:
     def ensure_directory(self, path: Path) -> None:
         """Create one directory (its parent exists) with the mode that servers can read. Raises: OSError."""
         if is_directory(path):
-            with contextlib.suppress(PermissionError):  # of another owner: then its mode is not ours to choose
-                self.chmod(path, DIRECTORY_MODE)  # a kill between mkdir and chmod leaves what the umask said
+            with contextlib.suppress(PermissionError):  # of another owner, who chooses its mode
+                self.chmod(path, DIRECTORY_MODE)  # a kill between mkdir and chmod leaves the mode of the umask
             return
         with self._operation("mkdir", path):
             try:
                 path.mkdir(mode=DIRECTORY_MODE)
             except FileExistsError:
-                if not is_directory(path):  # a link or a file in our place: never follow it
+                if not is_directory(path):  # a link or a file with this name: never follow it
                     raise
                 return
         self.chmod(path, DIRECTORY_MODE)
 
     def make_directory(self, path: Path) -> None:
-        """Create one directory that must not exist yet. Raises: OSError."""
+        """Create one directory that must not exist. Raises: OSError."""
         with self._operation("mkdir", path):
             path.mkdir(mode=DIRECTORY_MODE)
         self.chmod(path, DIRECTORY_MODE)
 
     def chmod(self, path: Path, mode: int) -> None:
-        """Set permission bits if they differ: an inherited umask must not hide files from the server."""
+        """Set permission bits if they differ, because an inherited umask can hide files from the server."""
         if stat.S_IMODE(path.lstat().st_mode) & 0o777 == mode:
-            return  # the setgid bit of an fsGroup volume stays
+            return  # keeps the setgid bit of a volume with fsGroup
         with self._operation("chmod", path):
             path.chmod(mode)
 
     def sync_directory(self, path: Path) -> None:
-        """Make the entries of a directory durable; a file system that cannot is left alone."""
+        """Make the entries of a directory durable, where the file system supports it."""
         with self._operation("fsync_directory", path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -103,7 +103,7 @@ class Fs:
             source.rename(target)
 
     def exchange(self, one: Path, other: Path) -> bool:
-        """Swap two directories in one step; False: this file system or kernel cannot. Raises: OSError."""
+        """Exchange two directories in one step; False: not supported by file system or kernel. Raises: OSError."""
         if not self._can_exchange:
             return False
         renameat2 = _renameat2()
@@ -119,7 +119,7 @@ class Fs:
         return True
 
     def link_or_copy(self, source: Path, target: Path) -> None:
-        """Give a stored file a second name; where the file system has no hard links, copy it. Raises: OSError."""
+        """Create a hard link to a stored file; where the file system has none, copy it. Raises: OSError."""
         if self._can_link:
             with self._operation("link", target):
                 try:
@@ -140,19 +140,19 @@ class Fs:
         self.chmod(target, FILE_MODE)
 
     def unlink(self, path: Path) -> None:
-        """Remove one file or link; one that is gone already is fine. Raises: OSError."""
+        """Remove one file or link, if it exists. Raises: OSError."""
         with self._operation("unlink", path), contextlib.suppress(FileNotFoundError):
             path.unlink()
 
     def touch(self, path: Path) -> None:
-        """Set a file's times to now, by the file server's clock. Raises: OSError."""
+        """Set the times of a file to now, by the clock of the file server. Raises: OSError."""
         with self._operation("utime", path):
             os.utime(path)
 
     # -- contents ---------------------------------------------------------------------------------------------------
 
     def open_for_writing(self, path: Path) -> int:
-        """Open a file to write at given offsets; never follows a link. Raises: OSError."""
+        """Open a file for writes at offsets; never follows a link. Raises: OSError."""
         with self._operation("create", path):
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
 
@@ -170,14 +170,14 @@ class Fs:
                 view, offset = view[count:], offset + count
 
     def sync_file(self, fd: int, path: Path) -> None:
-        """Make a file's bytes durable. Raises: OSError."""
+        """Make the bytes of a file durable. Raises: OSError."""
         with self._operation("fsync", path):
             _fsync(fd)
 
     def write_record(self, path: Path, record: object, scratch: Path) -> None:
-        """Replace a JSON file as a whole and durably: a reader sees the old or the new one.
+        """Replace a JSON file atomically and durably: a reader sees the old or the new one. Raises: OSError.
 
-        `scratch`: a folder of the same file system, cleaned by others after a crash. Raises: OSError.
+        `scratch`: a folder of the same file system that the reaper cleans after a crash.
         """
         temporary = scratch / f"record--{path.name[:100]}--{unique()}"
         fd = self.open_for_writing(temporary)
@@ -192,9 +192,9 @@ class Fs:
     # -- removal ----------------------------------------------------------------------------------------------------
 
     def remove_tree(self, path: Path) -> int:
-        """Delete a directory with all below it, or a single file or link. Returns the bytes freed.
+        """Delete a directory tree, a file or a link, if it exists, and return the freed bytes. Raises: OSError.
 
-        Follows no link and crosses no mount. Something that is gone already is fine. Raises: OSError.
+        Follows no link and crosses no mount.
         """
         try:
             info = path.lstat()
@@ -207,7 +207,7 @@ class Fs:
 
     def _remove_directory(self, path: Path, device: int, depth: int) -> int:
         if depth > _DEEPEST_TREE:
-            raise OSError(errno.ELOOP, "deeper than any tree of ours", str(path))
+            raise OSError(errno.ELOOP, "the tree is deeper than any that aim-adapters creates", str(path))
         freed = 0
         try:
             entries = sorted(path.iterdir())
@@ -217,7 +217,7 @@ class Fs:
             try:
                 info = entry.lstat()
             except FileNotFoundError:
-                continue  # another cleaner was faster
+                continue  # another process removed it first
             if stat.S_ISDIR(info.st_mode):
                 if info.st_dev != device:
                     raise OSError(errno.EXDEV, "another file system is mounted there", str(entry))
@@ -231,7 +231,7 @@ class Fs:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether a real directory (no link to one) is there. Raises: OSError but for a missing one."""
+    """Return whether this is a directory, not a link to one. Raises: OSError, except for a missing one."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -239,7 +239,7 @@ def is_directory(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has this name, a link to nowhere included. Raises: OSError but for a missing one."""
+    """Return whether anything has this name, even a broken link. Raises: OSError, except for a missing one."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -248,7 +248,7 @@ def is_there(path: Path) -> bool:
 
 
 def file_size(path: Path) -> int | None:
-    """Size in bytes of a regular file (no link), or None. Raises: OSError but for a missing one."""
+    """Return the size in bytes of a regular file (not a link), or None. Raises: OSError, except for a missing one."""
     try:
         info = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -257,7 +257,7 @@ def file_size(path: Path) -> int | None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object of ours; None when it is missing or unreadable: then it says nothing. Raises: OSError."""
+    """Read a JSON object of aim-adapters; None when it is missing or not valid. Raises: OSError."""
     size = file_size(path)
     if size is None or size > _LARGEST_RECORD:
         return None
@@ -269,7 +269,7 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 
 def list_names(path: Path) -> list[str]:
-    """Names in a directory, sorted; none when it is missing. Raises: OSError."""
+    """Return the names in a directory, sorted; none when it is missing. Raises: OSError."""
     try:
         return sorted(os.listdir(path))
     except FileNotFoundError:
@@ -277,17 +277,17 @@ def list_names(path: Path) -> list[str]:
 
 
 def unique() -> str:
-    """A word that no other process uses for its scratch."""
+    """Return a word that no other process uses for its scratch."""
     return secrets.token_hex(6)
 
 
 def _copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """Copy a file within one file system: as a reflink, or on the file server, where there is such a thing."""
+    """Copy a file within one file system: as a reflink or on the file server, where supported."""
     try:
         while os.copy_file_range(reader.fileno(), writer.fileno(), _COPY):
             pass
         if os.fstat(writer.fileno()).st_size == os.fstat(reader.fileno()).st_size:
-            return  # some file systems end it early, without an error
+            return  # some file systems return early without an error
     except OSError as error:
         if error.errno not in _CANNOT_COPY:
             raise

@@ -1,4 +1,4 @@
-"""inspect: what is on a disk, per service, adapter, size, digest and age, and what could be reclaimed. Reads only."""
+"""inspect: reports the content of a disk by service and adapter, and how much space can be reclaimed. Read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disk.records import Declared, DiskMarker, Done, Entry, is_complete, load, n
 
 @dataclass(frozen=True, slots=True)
 class AdapterRow:
-    """One adapter of one service. `state`: Live, Held, Missing (declared, not there), Undeclared, Damaged, Unknown."""
+    """One adapter of one service. `state`: Live, Held, Missing (declared, but absent), Undeclared, Damaged, Unknown."""
 
     service_uid: str
     path: str
@@ -31,7 +31,7 @@ class AdapterRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """One stored content and how many adapters are made of it."""
+    """One stored content and how many adapters use it."""
 
     digest: str
     size_bytes: int
@@ -40,7 +40,7 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it; `reclaimable_bytes`: scratch, and contents that nothing is made of."""
+    """The report. `reclaimable_bytes`: scratch, and stored contents that no adapter uses."""
 
     adapters: list[AdapterRow]
     store: list[StoreRow]
@@ -75,7 +75,7 @@ class Report:
 
 
 def inspect_disk(root: Path, *, now: float | None = None) -> Report:
-    """Look at a disk. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
+    """Inspect a disk. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
     layout = Layout(root)
     if load(DiskMarker, layout.marker) is None:
         raise DiskFailure(Reason.DISK_NOT_OURS, f"{root} has no marker {layout.marker.name}")

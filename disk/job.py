@@ -28,11 +28,11 @@ _S = TypeVar("_S", bound=JobSpec)
 
 
 def say(text: str) -> None:
-    """Print a line for people; a reader that went away is no reason to fail."""
+    """Print a line for people. A closed output is not an error."""
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except UnicodeError:  # a name of arguments that are no text, or a terminal that knows ASCII only
+    except UnicodeError:  # arguments that are not UTF-8, or a terminal that shows only ASCII
         sys.stdout.write(f"{ascii(text)[1:-1]}\n")
         sys.stdout.flush()
     except OSError:
@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def run_stage(spec: StageSpec) -> JobResult:
-    """Bring one adapter, check it and promote it."""
+    """Download one adapter, check it and promote it."""
     from disk.stage import Stager, find_staged, stage  # noqa: PLC0415 - lazy: a Job starts for each adapter
 
     if (staged := find_staged(spec)) is not None:
@@ -59,21 +59,21 @@ def run_stage(spec: StageSpec) -> JobResult:
 
 
 def run_sync(spec: SyncSpec) -> JobResult:
-    """Create a service's subtree and move away what is not declared."""
+    """Create the subtree of a service and remove adapters that it does not declare."""
     from disk.sync import sync  # noqa: PLC0415 - lazy, as above
 
     return sync(spec, Fs())
 
 
 def run_reap(spec: ReapSpec) -> JobResult:
-    """Remove what no living service needs."""
+    """Remove what no existing service needs."""
     from disk.reap import reap  # noqa: PLC0415 - lazy, as above
 
     return reap(spec, Fs())
 
 
 def run_fetch(spec: FetchSpec) -> JobResult:
-    """Bring a base model into its cache."""
+    """Download a base model into its cache."""
     from disk.download import Pacing  # noqa: PLC0415 - lazy, as above
     from disk.fetch import Fetcher, fetch  # noqa: PLC0415
     from disk.progress import Meter, serve_progress  # noqa: PLC0415
@@ -91,7 +91,7 @@ def run_fetch(spec: FetchSpec) -> JobResult:
 def execute(
     kind: type[_S], values: dict[str, Any], action: Callable[[_S], JobResult], termination_log: str
 ) -> JobResult:
-    """Run a command to its result, whatever happens, and report it. Never raises."""
+    """Run a command, report its result and return it. Never raises."""
     key = str(values.get("stage_key") or values.get("sync_key") or "")
     _report_when_stopped(key, termination_log)
     try:
@@ -106,7 +106,7 @@ def execute(
         result = from_os_error(error).to_result(key)
     except MemoryError:
         result = DiskFailure(Reason.INTERNAL_ERROR, "out of memory").to_result(key)
-    except Exception as error:  # the last net: people get a result, not a traceback
+    except Exception as error:  # the last resort: a result, not a traceback
         where = _where(error)
         result = DiskFailure(Reason.INTERNAL_ERROR, f"{type(error).__name__} in {where}").to_result(key)
     report(result, termination_log)
@@ -114,13 +114,13 @@ def execute(
 
 
 def report(result: JobResult, termination_log: str) -> None:
-    """Print the result for people and write it for the controller."""
+    """Print the result for people, and write it for the controller."""
     say(f"{'done' if result.ok else 'failed'}: {result.reason}: {redact(result.message)}")
     for warning in result.warnings:
         say(f"warning: {warning.reason}: {redact(warning.message)}")
     data = result.to_termination_message().encode()
     try:
-        # The kubelet mounts this file: it cannot be renamed into place, so it is one write into an emptied file.
+        # The kubelet mounts this file, so a new file cannot be renamed over it: truncate it and write once.
         fd = os.open(
             termination_log,
             os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | (0 if _is_device(termination_log) else os.O_CREAT),
@@ -131,16 +131,16 @@ def report(result: JobResult, termination_log: str) -> None:
         finally:
             os.close(fd)
     except OSError:
-        say(f"result: {data.decode()}")  # run by hand: there is no kubelet
+        say(f"result: {data.decode()}")  # without a kubelet, for example in a shell
 
 
 def _is_device(path: str) -> bool:
-    """Below /dev nothing is created: without a kubelet there is no such file."""
+    """Return whether the path is in /dev, where this program creates no file when no kubelet did."""
     return os.path.dirname(path) == "/dev"
 
 
 def _report_when_stopped(key: str, termination_log: str) -> None:
-    """On SIGTERM say so and end at once: whatever is half-done can be taken up by the next Job."""
+    """On SIGTERM report it and exit at once. The next Job can resume any unfinished work."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         report(DiskFailure(Reason.INTERRUPTED, f"signal {number}").to_result(key), termination_log)
@@ -149,11 +149,11 @@ def _report_when_stopped(key: str, termination_log: str) -> None:
     try:
         signal.signal(signal.SIGTERM, stop)
     except ValueError:
-        return  # not in the main thread: tests
+        return  # not in the main thread, as in tests
 
 
 def _invalid(error: ValidationError) -> DiskFailure:
-    """Name the options that are wrong, without their values."""
+    """Name the invalid options, without their values."""
     found = [
         f"--{'-'.join(str(part) for part in one['loc']).replace('_', '-')}: {one['msg']}" for one in error.errors()
     ]
@@ -162,12 +162,12 @@ def _invalid(error: ValidationError) -> DiskFailure:
 
 
 def _where(error: BaseException) -> str:
-    """Return file and line of a fault of ours, for the report that people are asked for."""
+    """Return file and line of an internal error, for the report that the advice asks for."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:
-        return "an unknown place"
+        return "an unknown location"
     return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
@@ -180,10 +180,14 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "stage": Command(StageSpec, run_stage, "Bring one adapter, check it, and promote it into a service's subtree."),
-    "sync": Command(SyncSpec, run_sync, "Create a service's subtree and move away what is no longer declared."),
-    "reap": Command(ReapSpec, run_reap, "Remove what no living service needs."),
-    "fetch": Command(FetchSpec, run_fetch, "Bring a base model into its cache claim."),
+    "stage": Command(
+        StageSpec, run_stage, "Download one adapter, check it, and promote it into the subtree of a service."
+    ),
+    "sync": Command(
+        SyncSpec, run_sync, "Create the subtree of a service and remove adapters that it no longer declares."
+    ),
+    "reap": Command(ReapSpec, run_reap, "Remove what no existing service needs."),
+    "fetch": Command(FetchSpec, run_fetch, "Download a base model into its cache claim."),
 }
 
 

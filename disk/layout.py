@@ -1,7 +1,7 @@
-"""Where everything lies on an adapter disk: names only, no file is touched here.
+"""The paths on an adapter disk: only names, no file access. Source: docs/contract.md, Disk layout.
 
-Source: docs/contract.md, Disk layout. All scratch is on the disk itself, so that every promotion is a rename within
-one file system, and outside `<service-uid>/`, which is all that a model server mounts.
+All scratch is on the disk itself, so every promotion is a rename within one file system. It is outside of
+`<service-uid>/`, the only directory that a model server mounts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from api.names import ADAPTER_DIRECTORY_PATTERN, short_hash
 
-MARKER = ".aim-adapters-disk.json"  # proves that the disk is ours; written at first use
+MARKER = ".aim-adapters-disk.json"  # marks a disk that aim-adapters uses; written at first use
 STAGING = ".staging"
 ASIDE = ".aside"
 UNLOAD = ".unload-tmp"
@@ -29,7 +29,7 @@ FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 
 _COMPONENT = re.compile(ADAPTER_DIRECTORY_PATTERN)
-_LONGEST_NAME = 255  # bytes; NAME_MAX of every file system that matters
+_LONGEST_NAME = 255  # bytes; NAME_MAX of common file systems
 _LONGEST_MARKER_STEM = 200  # leaves room for ".json" and the suffix of a temporary file
 _LONGEST_REMOTE_PATH = 1024  # bytes
 _LONGEST_REMOTE_COMPONENT = 200  # bytes
@@ -37,11 +37,11 @@ _DEEPEST_REMOTE_PATH = 8
 
 
 class UnsafeNameError(ValueError):
-    """A name that must not become a path on the disk; the message says why."""
+    """A name that must not become a path on the disk; the message has the reason."""
 
 
 def check_component(name: str) -> str:
-    """Return a service UID or adapter path unchanged, if it can be one directory's name.
+    """Return a service UID or an adapter path unchanged, if it is a valid name of a directory.
 
     Raises: UnsafeNameError. Source: docs/contract.md, Staging.
     """
@@ -51,27 +51,28 @@ def check_component(name: str) -> str:
 
 
 def check_remote_name(name: str) -> str:
-    """Return the name of a source's file unchanged, if it can safely be a path below an adapter's directory.
+    """Return the name of a file of a source unchanged, if it is a safe path in the directory of an adapter.
 
-    Raises: UnsafeNameError for absolute names, `..`, empty parts, backslashes, control characters and excess.
+    Raises: UnsafeNameError for absolute names, `..`, empty parts, backslashes, control characters, and names that
+    are too long or too deep.
     """
     if not name or len(name.encode(errors="surrogatepass")) > _LONGEST_REMOTE_PATH:
         raise UnsafeNameError("it is empty or too long")
     parts = name.split("/")
     if len(parts) > _DEEPEST_REMOTE_PATH:
-        raise UnsafeNameError(f"it lies deeper than {_DEEPEST_REMOTE_PATH} folders")
+        raise UnsafeNameError(f"it is deeper than {_DEEPEST_REMOTE_PATH} folders")
     for part in parts:
         if part in ("", ".", ".."):
             raise UnsafeNameError("it is absolute, or has an empty, '.' or '..' part")
         if "\\" in part or any(unicodedata.category(char) in ("Cc", "Cs") for char in part):
-            raise UnsafeNameError("it holds a backslash or a control character")
+            raise UnsafeNameError("it contains a backslash or a control character")
         if len(part.encode()) > _LONGEST_REMOTE_COMPONENT:
             raise UnsafeNameError(f"a part is longer than {_LONGEST_REMOTE_COMPONENT} bytes")
     return name
 
 
 def find_collision(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return two names that a file system could take for one (case, Unicode form, file and folder), or None."""
+    """Return two names that collide on some file systems (case, Unicode form, file and folder), or None."""
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in sorted(names):
@@ -96,22 +97,22 @@ class Layout:
 
     @property
     def marker(self) -> Path:
-        """The file that proves that the disk is ours."""
+        """The file that marks a disk of aim-adapters."""
         return self.root / MARKER
 
     @property
     def staging(self) -> Path:
-        """Downloads and directories that are being put together."""
+        """Downloads, and directories in preparation."""
         return self.root / STAGING
 
     @property
     def aside(self) -> Path:
-        """Live directories that were replaced and await deletion."""
+        """Live directories that were replaced and will be deleted."""
         return self.root / ASIDE
 
     @property
     def unload(self) -> Path:
-        """Directories that were removed and await deletion."""
+        """Directories that were removed and will be deleted."""
         return self.root / UNLOAD
 
     @property
@@ -121,7 +122,7 @@ class Layout:
 
     @property
     def sources(self) -> Path:
-        """Which content a listing of a source has led to: `<listing key>.json`."""
+        """The content of each listing of a source: `<listing key>.json`."""
         return self.root / SOURCES
 
     @property
@@ -140,15 +141,15 @@ class Layout:
         return self.root / LOCKS
 
     def subtree(self, service_uid: str) -> Path:
-        """The directory that a service's pods mount. Raises: UnsafeNameError."""
+        """The directory that the pods of a service mount. Raises: UnsafeNameError."""
         return self.root / check_component(service_uid)
 
     def live(self, service_uid: str, path: str) -> Path:
-        """An adapter's directory as the server sees it. Raises: UnsafeNameError."""
+        """The directory of an adapter that the server reads. Raises: UnsafeNameError."""
         return self.subtree(service_uid) / check_component(path)
 
     def done_folder(self, service_uid: str) -> Path:
-        """Where the done-markers of a service are. Raises: UnsafeNameError."""
+        """The folder of the done-markers of a service. Raises: UnsafeNameError."""
         return self.done_root / check_component(service_uid)
 
     def done(self, service_uid: str, path: str) -> Path:
@@ -160,19 +161,19 @@ class Layout:
         return self.declared_root / f"{check_component(service_uid)}.json"
 
     def service_lock(self, service_uid: str) -> Path:
-        """Held by whoever changes a service's subtree. Raises: UnsafeNameError."""
+        """The lock for changes to the subtree of a service. Raises: UnsafeNameError."""
         return self.locks / f"{check_component(service_uid)}.lock"
 
     def download(self, listing_key: str) -> Path:
-        """Where the files of one listing arrive: found again after a kill."""
+        """The folder for the files of one listing; the next Job finds it after a kill."""
         return self.staging / f"get-{listing_key}"
 
     def download_lock(self, listing_key: str) -> Path:
-        """Held by whoever downloads that listing."""
+        """The lock for the download of that listing."""
         return self.locks / f"get-{listing_key}.lock"
 
     def source_index(self, listing_key: str) -> Path:
-        """Which content that listing has led to."""
+        """The record of the content of that listing."""
         return self.sources / f"{listing_key}.json"
 
     def stored(self, digest: str) -> Path:
@@ -181,7 +182,7 @@ class Layout:
 
 
 def marker_name(path: str) -> str:
-    """Return the file name of an adapter's done-marker: `<path>.json`, hashed at the end when that is too long."""
+    """Return the file name of the done-marker of an adapter: `<path>.json`, with a hash if that is too long."""
     check_component(path)
     if len(path) > _LONGEST_MARKER_STEM:
         path = f"{path[: _LONGEST_MARKER_STEM - 20]}~{short_hash(path, length=16)}"
@@ -189,6 +190,6 @@ def marker_name(path: str) -> str:
 
 
 def scratch_name(*parts: str, unique: str) -> str:
-    """Return a name for a scratch directory that people can recognise; `unique` makes it the only one."""
+    """Return a readable name for a scratch directory; `unique` makes it different from all others."""
     readable = "--".join(part[:60] for part in parts)
     return f"{readable}--{unique}"

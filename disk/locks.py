@@ -1,7 +1,7 @@
-"""Advisory locks on the disk. They keep Jobs from hindering each other; safety does not rest on them.
+"""Advisory locks on the disk. They avoid double work of Jobs; safety does not depend on them.
 
-docs/decisions/ has the argument: every change is atomic by itself and is checked again after it was made, so a
-network file system whose locks do nothing costs double work, never a wrong reader.
+Decision 0005 has the reasoning: every change is atomic and is checked again afterwards. On a network file system
+without working locks, Jobs can do work twice, but no reader sees a wrong state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from api.reasons import Reason
 from disk.failures import DiskFailure
 from disk.fs import Fs
 
-STALLED_SECONDS = 600.0  # far longer than a writer hashes what it found, or waits between its attempts
+STALLED_SECONDS = 600.0  # far longer than a writer needs to hash existing files, or waits between attempts
 _LOOK_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -31,9 +31,9 @@ def hold(
 ) -> Iterator[None]:
     """Hold an exclusive lock; it ends with the process that holds it, however that ends.
 
-    Some network file systems remember the lock of a machine that is gone. Where the work can stand a second writer
-    the caller gives `sign_of_life`: while it stays equal for STALLED_SECONDS the holder is taken for dead, and the
-    caller goes on without the lock.
+    Some network file systems keep the lock of a machine that no longer exists. Where the work tolerates a second
+    writer, the caller passes `sign_of_life`: if its value does not change for STALLED_SECONDS, the holder counts as
+    dead, and the caller continues without the lock.
     Raises: DiskFailure DiskBusy when another one holds it for `wait_seconds`; OSError.
     """
     fd = try_lock(fs, path)
@@ -47,7 +47,7 @@ def hold(
 
 
 def _wait(fs: Fs, path: Path, wait_seconds: float, sign_of_life: Callable[[], object] | None) -> int | None:
-    """Return the lock's descriptor, None when its holder shows no sign of life any more. Raises: as `hold`."""
+    """Return the descriptor of the lock, None when its holder shows no sign of life. Raises: as `hold`."""
     began = alive = looked = time.monotonic()
     sign = sign_of_life() if sign_of_life is not None else None
     while (fd := try_lock(fs, path)) is None:
@@ -65,9 +65,9 @@ def _wait(fs: Fs, path: Path, wait_seconds: float, sign_of_life: Callable[[], ob
 
 
 def try_lock(fs: Fs, path: Path) -> int | None:
-    """Return a file descriptor that holds the lock until it is closed, or None when another one holds it.
+    """Return a file descriptor that holds the lock until it is closed, or None when another process holds it.
 
-    Where the file system has no locks at all the descriptor holds nothing, and the caller goes on. Raises: OSError.
+    On a file system without locks, the descriptor holds nothing, and the caller continues. Raises: OSError.
     """
     for _ in range(_MOST_REOPENINGS):
         fd = fs.open_for_locking(path)
@@ -82,7 +82,7 @@ def try_lock(fs: Fs, path: Path) -> int | None:
             raise
         if _is_still_there(fd, path):
             return fd
-        os.close(fd)  # a reaper removed the file between our opening and locking it: lock the new one
+        os.close(fd)  # a reaper removed the file after it was opened and before it was locked: lock the new one
     return None
 
 

@@ -1,7 +1,7 @@
-"""Will the server load this adapter? Pure: works on names, the configuration's bytes, and the header of the weights.
+"""Checks whether the server will load an adapter. Pure: it sees names, the configuration and the header of weights.
 
-Total: whatever the bytes are, each function returns, and each finding has a stable reason.
-Source: docs/contract.md, Preflight; what PEFT 0.4 to 0.21 writes.
+Total: every function returns for any bytes, and each finding has a stable reason.
+Source: docs/contract.md, Preflight; the files that PEFT 0.4 to 0.21 writes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PICKLE = "adapter_model.bin"
 WEIGHTS = (SAFETENSORS, PICKLE)
 
 LARGEST_CONFIG = 1024 * 1024  # bytes
-LARGEST_HEADER = 24 * 1024 * 1024  # bytes; about 150 000 tensors, an adapter of all experts; bounds memory
-_LARGEST_POSSIBLE_HEADER = 100_000_000  # bytes; the format's own limit
-PREFIX_BYTES = 512  # of a weights file: enough to tell what it is
-TAIL_BYTES = 66_000  # of a zip: its end record lies in the last 65 557 bytes
+LARGEST_HEADER = 24 * 1024 * 1024  # bytes; about 150 000 tensors, as of an adapter for all experts; bounds memory
+_LARGEST_POSSIBLE_HEADER = 100_000_000  # bytes; the limit of the format
+PREFIX_BYTES = 512  # of a weights file: enough to recognize its format
+TAIL_BYTES = 66_000  # of a zip: its end record is in the last 65 557 bytes
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 _SHARD = re.compile(r"adapter_model(-\d+-of-\d+\.(safetensors|bin)|\.(safetensors|bin)\.index\.json)")
@@ -50,7 +50,7 @@ _LARGEST_RANK = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong or worth telling. `reason`: of the group `adapter` or `warning`."""
+    """An error or a warning. `reason`: of the group `adapter` or `warning`."""
 
     reason: Reason
     detail: str
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the server and the administrator demand."""
+    """The requirements of the server and of the administrator."""
 
     max_rank: int  # the ceiling
     declared_rank: int
@@ -78,7 +78,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """A tensor as the header describes it. All may be absent, for `__metadata__` is none."""
+    """A tensor as the header describes it. All fields can be absent: `__metadata__` is not a tensor."""
 
     dtype: str = ""
     shape: tuple[_Count, ...] | None = None
@@ -97,7 +97,7 @@ _METADATA = msgspec.json.Decoder(_Metadata)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome: `failure` is the first thing that keeps the adapter out; `rank` the real one, if known."""
+    """The outcome. `failure`: the first finding that rejects the adapter. `rank`: the real rank, if known."""
 
     failure: Finding | None
     warnings: tuple[Finding, ...] = ()
@@ -107,7 +107,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Weights:
-    """What the shell read of the weights file: its size, its first bytes, the whole header if it has one, its tail."""
+    """What was read of the weights file: its size, its first bytes, the whole header if it has one, its tail."""
 
     name: str
     size: int
@@ -127,19 +127,19 @@ class _Facts:
 
 
 def check_listing(names: Collection[str]) -> Finding | None:
-    """Judge a source's file names before anything is downloaded."""
+    """Check the file names of a source before anything is downloaded."""
     if CONFIG not in names:
         nested = sorted({name.rsplit("/", 1)[0] for name in names if name.endswith(f"/{CONFIG}")})
         if nested:
             shown = ", ".join(nested[:5]) + (", …" if len(nested) > 5 else "")
-            return Finding(Reason.ADAPTER_LAYOUT_NESTED, f"{CONFIG} is not at the top but in: {shown}")
+            return Finding(Reason.ADAPTER_LAYOUT_NESTED, f"{CONFIG} is not at the top level but in: {shown}")
         return Finding(Reason.ADAPTER_CONFIG_MISSING, f"there is no {CONFIG} (files: {_some(names)})")
     if not any(name in names for name in WEIGHTS):
         shards = sorted(name for name in names if _SHARD.fullmatch(name))
         if shards:
             return Finding(Reason.ADAPTER_SHARDED, f"the weights are in several files: {_some(shards)}")
         return Finding(
-            Reason.ADAPTER_WEIGHTS_MISSING, f"neither {SAFETENSORS} nor {PICKLE} is there (files: {_some(names)})"
+            Reason.ADAPTER_WEIGHTS_MISSING, f"neither {SAFETENSORS} nor {PICKLE} exists (files: {_some(names)})"
         )
     return None
 
@@ -153,7 +153,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def check_config(raw: bytes, limits: Limits) -> Verdict:
-    """Judge the configuration alone: done before the weights are downloaded."""
+    """Check the configuration alone, before the weights are downloaded."""
     config = _parse_config(raw)
     if isinstance(config, Finding):
         return Verdict(config)
@@ -168,15 +168,15 @@ def _parse_config(raw: bytes) -> dict[str, Any] | Finding:
     if len(raw) > LARGEST_CONFIG:
         return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is larger than {LARGEST_CONFIG} bytes")
     try:
-        config = json.loads(raw.decode("utf-8"))  # the reader that the server uses; orjson would refuse NaN
+        config = json.loads(raw.decode("utf-8"))  # the parser of the server; orjson refuses NaN
     except UnicodeDecodeError:
         return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not UTF-8 text")
     except json.JSONDecodeError as error:
         return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not JSON: {error.msg} at line {error.lineno}")
     except (ValueError, RecursionError):
-        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not JSON that can be read")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} is not readable JSON")
     if not isinstance(config, dict):
-        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} holds no JSON object")
+        return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"{CONFIG} does not contain a JSON object")
     return config
 
 
@@ -225,7 +225,7 @@ def _judge_rank(config: dict[str, Any], limits: Limits, facts: _Facts) -> Findin
 
 
 def _judge_alpha(config: dict[str, Any], facts: _Facts) -> Finding | None:
-    """The scale is alpha by rank: engines divide by what stands there."""
+    """Check that alpha is a number: engines divide it by the rank."""
     alpha, pattern = config.get("lora_alpha"), config.get("alpha_pattern") or {}
     if not isinstance(pattern, dict):
         return Finding(Reason.ADAPTER_CONFIG_UNREADABLE, f"alpha_pattern is {_shown(pattern)}, not an object")
@@ -240,9 +240,9 @@ def _judge_alpha(config: dict[str, Any], facts: _Facts) -> Finding | None:
 
 
 def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None) -> Finding | None:
-    """Compare a real rank with the ceiling, and tell when it is above the declared one."""
+    """Compare a real rank with the ceiling, and warn when it is above the declared rank."""
     if rank > limits.max_rank:
-        possible = "" if rank <= RANK_CEILINGS[-1] else f"; no server goes above {RANK_CEILINGS[-1]}"
+        possible = "" if rank <= RANK_CEILINGS[-1] else f"; no server supports more than {RANK_CEILINGS[-1]}"
         return Finding(
             Reason.ADAPTER_RANK_EXCEEDS_CEILING,
             f"the real rank {rank} is above the ceiling {limits.max_rank} (declared rank {limits.declared_rank})"
@@ -252,14 +252,14 @@ def judge_rank(rank: int, limits: Limits, warnings: list[Finding] | None = None)
         warnings.append(
             Finding(
                 Reason.ADAPTER_RANK_ABOVE_DECLARED,
-                f"the real rank is {rank}, declared is {limits.declared_rank}; set spec.rank: {rank}",
+                f"the real rank is {rank}, the declared rank is {limits.declared_rank}; set spec.rank: {rank}",
             )
         )
     return None
 
 
 def _judge_base(name: object, limits: Limits, facts: _Facts) -> Finding | None:
-    """Compare the base's name: a local path counts by its last part, for trainers write where *they* had it."""
+    """Compare the names of the base. Of a local path only the last part counts: it is a path of the training host."""
     if not isinstance(name, str) or not name or not limits.base_model_id:
         return None
     named, base = name.rstrip("/").casefold(), limits.base_model_id.casefold()
@@ -280,12 +280,12 @@ def _judge_base(name: object, limits: Limits, facts: _Facts) -> Finding | None:
 
 
 def is_lfs_pointer(prefix: bytes) -> bool:
-    """Whether a file is what git has in place of a large file."""
+    """Return whether a file is a git-LFS pointer."""
     return prefix.startswith(_LFS)
 
 
 def header_length(weights_prefix: bytes) -> int | None:
-    """Return how many bytes of JSON follow the first eight of a safetensors file; None if that cannot be one."""
+    """Return the length of the JSON after the first eight bytes of a safetensors file; None for another file."""
     if len(weights_prefix) < 9 or weights_prefix[8:9] != b"{":
         return None
     length: int = struct.unpack("<Q", weights_prefix[:8])[0]
@@ -293,7 +293,7 @@ def header_length(weights_prefix: bytes) -> int | None:
 
 
 def check_weights(weights: Weights, config: bytes, limits: Limits, base_modules: Collection[str] | None) -> Verdict:
-    """Judge configuration and weights together; `base_modules` are the base's module paths, None: not known."""
+    """Check configuration and weights together. `base_modules`: module paths of the base, None: not known."""
     verdict = check_config(config, limits)
     if verdict.failure is not None:
         return verdict
@@ -322,42 +322,47 @@ def _judge_pickle(weights: Weights, limits: Limits, facts: _Facts) -> Finding | 
     if weights.prefix.startswith(b"PK\x03\x04"):
         if b"PK\x05\x06" not in weights.tail:
             return Finding(
-                Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{weights.name} has no end record: it was cut at {weights.size}"
+                Reason.ADAPTER_WEIGHTS_TRUNCATED,
+                f"{weights.name} has no end record: it ends after {weights.size} bytes",
             )
-    elif not weights.prefix.startswith(b"\x80"):  # how every pickle of protocol 2 and later begins
+    elif not weights.prefix.startswith(b"\x80"):  # the start of every pickle of protocol 2 and later
         return Finding(
-            Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{weights.name} is no PyTorch file ({_guess(weights.prefix)})"
+            Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{weights.name} is not a valid PyTorch file ({_guess(weights.prefix)})"
         )
     facts.warnings.append(
-        Finding(Reason.ADAPTER_IS_PICKLE, f"{weights.name} is an executable pickle; {SAFETENSORS} is the safe form")
+        Finding(Reason.ADAPTER_IS_PICKLE, f"{weights.name} is an executable pickle; {SAFETENSORS} is the safe format")
     )
     return None
 
 
 def read_header(weights: Weights) -> list[Tensor] | Finding:
-    """Read a safetensors header and hold it against the file's size."""
+    """Read a safetensors header and compare it with the size of the file."""
     name, size = weights.name, weights.size
     if size < 9:
         return Finding(Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{name} has {size} bytes")
     if (length := header_length(weights.prefix)) is None:
-        return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{name} is no safetensors file ({_guess(weights.prefix)})")
+        return Finding(
+            Reason.ADAPTER_WEIGHTS_UNREADABLE, f"{name} is not a valid safetensors file ({_guess(weights.prefix)})"
+        )
     if LARGEST_HEADER < length < size:
         return Finding(
             Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} has {length} bytes, {LARGEST_HEADER} are read"
         )
     if 8 + length > size or len(weights.header) < length:
         return Finding(
-            Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{name} has {size} bytes, its header alone wants {8 + length}"
+            Reason.ADAPTER_WEIGHTS_TRUNCATED, f"{name} has {size} bytes, its header alone needs {8 + length}"
         )
     entries = _read_entries(memoryview(weights.header)[:length])
     if entries is None:
-        return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} is not the JSON of one")
+        return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} is not a valid safetensors header")
     tensors: list[Tensor] = []
     spans: list[tuple[int, int]] = []
     while entries:
-        key, entry = entries.popitem()  # from the end, so that memory is given back as it goes
+        key, entry = entries.popitem()  # from the end, so that memory is freed meanwhile
         if (span := _span_of(entry)) is None or entry.shape is None:
-            return Finding(Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} describes {_shown(key)} wrongly")
+            return Finding(
+                Reason.ADAPTER_WEIGHTS_UNREADABLE, f"the header of {name} describes {_shown(key)} incorrectly"
+            )
         tensors.append(Tensor(key, entry.shape))
         spans.append(span)
     tensors.reverse()
@@ -366,12 +371,12 @@ def read_header(weights: Weights) -> list[Tensor] | Finding:
 
 
 def _read_entries(header: memoryview) -> dict[str, _Entry] | None:
-    """Return the tensors that a header describes, in its order; None when it is no header."""
+    """Return the tensors that a header describes, in its order; None when it is not a valid header."""
     try:
-        _METADATA.decode(header)  # a map of texts, or no library reads the file
+        _METADATA.decode(header)  # libraries read the file only if this is a map of strings
         try:
             entries = _HEADER.decode(header)
-        except msgspec.ValidationError:  # perhaps only because the metadata has a "shape", too
+        except msgspec.ValidationError:  # perhaps only because the metadata also has a "shape"
             raw = _RAW_HEADER.decode(header)
             raw.pop("__metadata__", None)
             return {name: _ENTRY.decode(entry) for name, entry in raw.items()}
@@ -382,7 +387,7 @@ def _read_entries(header: memoryview) -> dict[str, _Entry] | None:
 
 
 def _span_of(entry: _Entry) -> tuple[int, int] | None:
-    """Return where a tensor's bytes are, or None when its description is incomplete or contradicts itself."""
+    """Return where the bytes of a tensor are, or None when its description is incomplete or inconsistent."""
     shape, offsets = entry.shape, entry.data_offsets
     if not entry.dtype or shape is None or offsets is None or len(shape) > _MOST_DIMENSIONS:
         return None
@@ -394,7 +399,7 @@ def _span_of(entry: _Entry) -> tuple[int, int] | None:
 
 
 def _judge_spans(spans: Sequence[tuple[int, int]], length: int, weights: Weights) -> Finding | None:
-    """Data has no gaps and no overlaps, and ends where the file ends."""
+    """Check that the data has no gaps and no overlaps, and ends where the file ends."""
     position = 0
     for begin, end in spans:
         if begin != position:
@@ -408,7 +413,7 @@ def _judge_spans(spans: Sequence[tuple[int, int]], length: int, weights: Weights
     if weights.size > wanted:
         return Finding(
             Reason.ADAPTER_WEIGHTS_UNREADABLE,
-            f"{weights.name} has {weights.size - wanted} bytes more than its header says",
+            f"{weights.name} has {weights.size - wanted} bytes more than its header describes",
         )
     return None
 
@@ -434,7 +439,8 @@ def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limi
     if extra:
         facts.warnings.append(
             Finding(
-                Reason.ADAPTER_EXTRA_TENSORS, f"{len(extra)} tensors are no LoRA matrices, such as {_shown(extra[0])}"
+                Reason.ADAPTER_EXTRA_TENSORS,
+                f"{len(extra)} tensors are not LoRA matrices, for example {_shown(extra[0])}",
             )
         )
     found = {rank for tensor in tensors if (rank := tensor_rank(tensor)) is not None}
@@ -452,15 +458,15 @@ def _judge_tensors(tensors: Sequence[Tensor], configured: set[int], limits: Limi
 
 
 def _judge_pairs(tensors: Sequence[Tensor]) -> Finding | None:
-    """Each LoRA matrix has two dimensions or more, its other half, and the same rank as that."""
-    alone: dict[str, Tensor] = {}  # the other half's name → a matrix that waits for it; names come in pairs mostly
+    """Check that each LoRA matrix has two dimensions or more, and a counterpart with the same rank."""
+    alone: dict[str, Tensor] = {}  # name of the counterpart → a matrix that waits for it; most names come in pairs
     for tensor in tensors:
         if (match := _LORA.search(tensor.name)) is None:
             continue
         if len(tensor.shape) < 2 or 0 in tensor.shape:
             return Finding(
                 Reason.ADAPTER_TENSORS_INCOMPLETE,
-                f"{_shown(tensor.name)} has the shape {list(tensor.shape)}: no matrix",
+                f"{_shown(tensor.name)} has the shape {list(tensor.shape)}, so it is not a matrix",
             )
         if (half := alone.pop(tensor.name, None)) is None:
             at = match.start(1)
@@ -469,12 +475,12 @@ def _judge_pairs(tensors: Sequence[Tensor]) -> Finding | None:
             detail = f"{_shown(tensor.name)} has rank {rank}, {_shown(half.name)} has {other}"
             return Finding(Reason.ADAPTER_TENSORS_INCOMPLETE, detail)
     for missing, tensor in alone.items():
-        return Finding(Reason.ADAPTER_TENSORS_INCOMPLETE, f"{_shown(tensor.name)} is there without {_shown(missing)}")
+        return Finding(Reason.ADAPTER_TENSORS_INCOMPLETE, f"{_shown(tensor.name)} has no counterpart {_shown(missing)}")
     return None
 
 
 def tensor_rank(tensor: Tensor) -> int | None:
-    """Return the rank that a LoRA matrix shows, or None: none, or fused experts (rank times their number)."""
+    """Return the rank of a LoRA matrix, or None: not one, or of fused experts (rank times their number)."""
     match = _LORA.search(tensor.name)
     if match is None or len(tensor.shape) < 2 or ".experts.lora_" in tensor.name:
         return None
@@ -482,7 +488,7 @@ def tensor_rank(tensor: Tensor) -> int | None:
 
 
 def _judge_modules(tensors: Sequence[Tensor], base_modules: Collection[str] | None, facts: _Facts) -> Finding | None:
-    """Hold the adapter's module paths against the base's: what fits none has no effect, though it loads."""
+    """Compare the module paths of adapter and base. A module without a match loads, but has no effect."""
     if not base_modules:
         return None
     ours = sorted({path for tensor in tensors if (path := module_path(tensor.name)) is not None})
@@ -500,7 +506,7 @@ def _judge_modules(tensors: Sequence[Tensor], base_modules: Collection[str] | No
 
 
 def module_path(tensor_name: str) -> str | None:
-    """Return the base's module that a LoRA tensor belongs to, or None for other tensors."""
+    """Return the module of the base that a LoRA tensor belongs to, or None for other tensors."""
     match = _LORA.search(tensor_name)
     return tensor_name[: match.start()].removeprefix(_OUTER) if match else None
 
@@ -511,7 +517,7 @@ def base_module_paths(tensor_names: Iterable[str]) -> set[str]:
 
 
 def _with_parents(modules: Collection[str]) -> set[str]:
-    """All paths and what is above them: an adapter on fused experts names their common parent."""
+    """Return all paths and their parents: an adapter for fused experts names their common parent."""
     known: set[str] = set()
     for module in modules:
         while module and module not in known:
@@ -524,7 +530,7 @@ def _is_known(path: str, known: set[str]) -> bool:
     if path in known:
         return True
     outer, _, inner = path.partition(".")
-    # Some bases were saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…"): transformers adds
+    # Some bases are saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…"); transformers adds
     # it on loading. With any other prefix the engine loads the adapter and answers like the base.
     return outer in ("transformer", "model") and outer not in known and inner in known
 
@@ -533,21 +539,21 @@ def _is_known(path: str, known: set[str]) -> bool:
 
 
 def _guess(prefix: bytes) -> str:
-    """Say what a file looks like."""
+    """Describe what a file looks like."""
     start = prefix.lstrip()[:64].lower()
     if start.startswith((b"<!doctype", b"<html")):
         return "it looks like an HTML page"
     if start.startswith(b"<?xml"):
-        return "it looks like XML, perhaps an error answer"
+        return "it looks like XML, perhaps an error response"
     if start.startswith(b"{"):
-        return "it looks like JSON, perhaps an error answer"
+        return "it looks like JSON, perhaps an error response"
     if prefix.startswith(b"PK\x03\x04"):
-        return "it looks like a zip, perhaps a .bin under another name"
+        return "it looks like a zip file, perhaps a .bin with another name"
     return "unknown format"
 
 
 def _text(value: object) -> str | None:
-    """Return a text that can go into a status: printable and bounded, whatever the file holds."""
+    """Return a text for a status: printable and bounded, whatever the file contains."""
     if not isinstance(value, str) or not value:
         return None
     return "".join(char if char.isprintable() else "?" for char in value[:_LONGEST_BASE_NAME])

@@ -1,4 +1,4 @@
-"""How far a download is: counted here, served to the leader on `GET /progress`, printed for people."""
+"""Counts the progress of a download, serves it to the leader on `GET /progress`, and prints it for people."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 from api.jobs import Progress
 
-_WINDOW_SECONDS = 15.0  # of the rate that is shown
+_WINDOW_SECONDS = 15.0  # the period over which the rate is computed
 _PRINT_SECONDS = 5.0
-_REQUEST_SECONDS = 5.0  # a client that is slower than that is cut off
+_REQUEST_SECONDS = 5.0  # slower clients are disconnected
 
 
 class Meter:
-    """Counts bytes from several threads; prints a line now and then."""
+    """Counts bytes from several threads, and prints a line every few seconds."""
 
     def __init__(
         self, say: Callable[[str], None] = lambda _: None, clock: Callable[[], float] = time.monotonic
@@ -31,13 +31,13 @@ class Meter:
         self._printed = clock()
 
     def start(self, total: int, already: int = 0) -> None:
-        """Set how many bytes there are in all, and how many of them were there before."""
+        """Set the total of bytes, and how many of them exist already."""
         with self._lock:
             self._total, self._done = total, already
             self._history = deque([(self._clock(), already)], maxlen=256)
 
     def add(self, count: int) -> None:
-        """Count bytes that arrived (negative: that were thrown away)."""
+        """Count bytes that arrived (negative: that were discarded)."""
         with self._lock:
             self._done = max(0, self._done + count)
             now = self._clock()
@@ -50,7 +50,7 @@ class Meter:
             self._say(describe(self.snapshot()))
 
     def snapshot(self) -> Progress:
-        """Return the numbers as the leader reads them."""
+        """Return the progress in the form that the leader reads."""
         with self._lock:
             now = self._clock()
             recent = [point for point in self._history if now - point[0] <= _WINDOW_SECONDS] or [self._history[-1]]
@@ -77,14 +77,14 @@ def describe(progress: Progress) -> str:
 
 
 def mebibytes(count: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes for people."""
     return f"{count / 1024 / 1024:.1f} MiB" if count >= 100 * 1024 else f"{count} B"
 
 
 def serve_progress(meter: Meter, port: int) -> Callable[[], None]:
-    """Serve `GET /progress` on the pod's address until the returned function is called; nothing else is served.
+    """Serve only `GET /progress`, on the address of the pod, until the returned function is called.
 
-    A port that cannot be had is no reason to fail: then nobody sees the progress. Port 0 serves nothing.
+    If the port is not available, the progress is not served, and the download continues. Port 0 serves nothing.
     """
     if port == 0:
         return lambda: None
@@ -96,7 +96,7 @@ def serve_progress(meter: Meter, port: int) -> Callable[[], None]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            """Answer the one path."""
+            """Answer the only path."""
             if self.path != "/progress":
                 self.send_error(404)
                 return
@@ -108,13 +108,13 @@ def serve_progress(meter: Meter, port: int) -> Callable[[], None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the leader asks every few seconds."""
+            """Log nothing: the leader asks every few seconds."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """A client that went away is not worth a traceback in the Job's log."""
+            """Log no traceback when a client disconnects."""
 
     address = os.environ.get("POD_IP") or "::"
     Server.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET

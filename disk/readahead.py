@@ -1,4 +1,4 @@
-"""Read the next pieces of a stream while the last one is hashed and written."""
+"""Reads the next pieces of a stream while the last one is hashed and written."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import queue
 import threading
 from collections.abc import Iterator
 
-_DEPTH = 4  # pieces of about 1 MiB each: what waits costs memory
+_DEPTH = 4  # pieces of about 1 MiB each, held in memory
 _STOP_SECONDS = 0.1
-_END_SECONDS = 90.0  # longer than any read of a client may take
+_END_SECONDS = 90.0  # longer than any read of a client can take
 
 
 class _Failed:
-    """What ended the stream before its end."""
+    """The error that ended the stream early."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -21,10 +21,10 @@ class _Failed:
 
 @contextlib.contextmanager
 def read_ahead(pieces: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
-    """Iterate over `pieces` in a thread of its own, at most a few pieces ahead.
+    """Iterate over `pieces` in a separate thread, at most a few pieces ahead.
 
-    What the stream raises is raised to the consumer, in its place among the pieces. When the consumer leaves early
-    the thread ends before this returns, so that nobody else reads the connection while it is closed.
+    An error of the stream reaches the consumer after the pieces before it. When the consumer stops early, the thread
+    ends before this function returns, so no other thread reads the connection while it is closed.
     """
     waiting: queue.Queue[bytes | _Failed | None] = queue.Queue(_DEPTH)
     stop = threading.Event()
@@ -42,7 +42,7 @@ def read_ahead(pieces: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
                 if stop.is_set():
                     return
             put(None)
-        except BaseException as error:  # handed over, whatever it is
+        except BaseException as error:  # passed to the consumer, whatever it is
             put(_Failed(error))
 
     def consume() -> Iterator[bytes]:

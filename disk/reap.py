@@ -1,7 +1,7 @@
-"""The reaper: remove what no living service needs (docs/contract.md, Reaper).
+"""The reaper: remove what no existing service needs (docs/contract.md, Reaper).
 
-It removes nothing from a disk without our marker, follows no link, crosses no mount, and never touches the subtree
-of a service that it was told is alive. Each candidate is renamed out of the way before it is deleted.
+It removes nothing from a disk without the marker of aim-adapters, follows no link, crosses no mount, and never changes
+the subtree of a service that is in the list of live services. It renames each candidate before it deletes it.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class _Sweep:
     spec: ReapSpec
     fs: Fs
     layout: Layout
-    now: float  # seconds since the epoch, by the file server's clock where it could be asked
+    now: float  # seconds since the epoch, by the clock of the file server where that is available
     removed: list[str] = field(default_factory=list)
     freed: int = 0
-    left: int = 0  # what may go later: too young, or in use just now
+    left: int = 0  # what a later sweep can remove: too young, or in use now
     failures: list[str] = field(default_factory=list)
 
     def is_old(self, path: Path) -> bool:
-        """Whether nothing below a path changed within the guard. Raises: OSError."""
+        """Return whether nothing below a path changed within the guard time. Raises: OSError."""
         return newest_change(path) < self.now - self.spec.scratch_guard_seconds
 
     def remove(self, path: Path, shown: str, *, rename: bool = True) -> None:
-        """Remove one thing, or only count it in a dry run. Its failure is noted and the sweep goes on."""
+        """Remove one thing, or only count it in a dry run. A failure is recorded, and the sweep continues."""
         try:
             if self.spec.dry_run:
                 self.freed += tree_bytes(path)
@@ -70,7 +70,7 @@ class _Sweep:
             self.failures.append(f"{shown}: {from_os_error(error).detail}")
 
     def attempt(self, action: Callable[[], None], shown: str) -> None:
-        """Run one step; its failure is noted and the sweep goes on."""
+        """Run one step. A failure is recorded, and the sweep continues."""
         try:
             action()
         except OSError as error:
@@ -81,7 +81,7 @@ def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
     """Sweep a disk once. `now`: seconds since the epoch, for tests. Raises: DiskFailure DiskNotOurs, OSError."""
     layout = Layout(Path(spec.disk))
     if not math.isfinite(spec.listed_at):
-        raise DiskFailure(Reason.SPECIFICATION_INVALID, f"--listed-at: {spec.listed_at} is no time")
+        raise DiskFailure(Reason.SPECIFICATION_INVALID, f"--listed-at: {spec.listed_at} is not a valid time")
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
         return JobResult(ok=True, reason=Reason.DISK_REAPED, message="the disk was never used", reclaimed_bytes=0)
@@ -99,12 +99,12 @@ def reap(spec: ReapSpec, fs: Fs, *, now: float | None = None) -> JobResult:
 
 
 def _reap_subtree(sweep: _Sweep, name: str) -> None:
-    """Remove the subtree of a service that is gone. Raises: OSError."""
+    """Remove the subtree of a deleted service. Raises: OSError."""
     layout, fs, spec = sweep.layout, sweep.fs, sweep.spec
     try:
         subtree = layout.root / check_component(name)
     except UnsafeNameError:
-        return  # nothing of ours is called so
+        return  # aim-adapters uses no such name
     root, info = layout.root.lstat(), subtree.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_dev != root.st_dev:
         return
@@ -115,7 +115,7 @@ def _reap_subtree(sweep: _Sweep, name: str) -> None:
         sweep.remove(subtree, name)
         return
     if (lock := try_lock(fs, layout.service_lock(name))) is None:
-        sweep.left += 1  # a writer is at work: it is for the next sweep
+        sweep.left += 1  # a writer holds it: leave it to the next sweep
         return
     try:
         fs.unlink(layout.declared(name))  # from now on no stager promotes into it
@@ -128,20 +128,20 @@ def _reap_subtree(sweep: _Sweep, name: str) -> None:
 
 
 def _is_too_young(sweep: _Sweep, name: str) -> bool:
-    """Whether a subtree may belong to a service that is newer than the list of living services. Raises: OSError."""
+    """Return whether a subtree can belong to a service that is newer than the list of services. Raises: OSError."""
     declared = load(Declared, sweep.layout.declared(name))
     born = newest_of(sweep.layout.root / name) if declared is None else declared.created_at
-    # A list from the future comes from a clock that is ahead: it would make young subtrees look old.
+    # A list from the future comes from a clock that is ahead, by which young subtrees would look old.
     return born > min(sweep.spec.listed_at, sweep.now) - sweep.spec.subtree_skew_seconds
 
 
 def newest_of(path: Path) -> float:
-    """Return the time of a directory's last own change, in seconds since the epoch. Raises: OSError."""
+    """Return when the directory itself last changed, in seconds since the epoch. Raises: OSError."""
     return path.lstat().st_mtime
 
 
 def _reap_scratch(sweep: _Sweep, folder: Path) -> None:
-    """Remove what is left over from crashes, when it is old and nobody holds its lock."""
+    """Remove old leftovers of crashes that no process holds a lock on."""
     for name in list_names(folder):
         sweep.attempt(lambda name=name: _reap_leftover(sweep, folder, name), f"{folder.name}/{name}")  # type: ignore[misc]
 
@@ -152,12 +152,12 @@ def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
         sweep.left += 1
         return
     if not name.startswith("get-") or sweep.spec.dry_run:
-        # Renamed first: a writer that was slow beyond the guard finds nothing to promote, never half of it.
+        # Rename it first: a writer that is slower than the guard time then finds nothing to promote, never half of it.
         sweep.remove(path, shown, rename=folder != sweep.layout.unload)
         return
     lock_path = sweep.layout.download_lock(name.removeprefix("get-"))
     if (lock := try_lock(sweep.fs, lock_path)) is None:
-        sweep.left += 1  # being downloaded, however slowly
+        sweep.left += 1  # a slow download
         return
     try:
         sweep.remove(path, shown)
@@ -167,7 +167,7 @@ def _reap_leftover(sweep: _Sweep, folder: Path, name: str) -> None:
 
 
 def _reap_records(sweep: _Sweep) -> None:
-    """Remove what is remembered of services that have no subtree."""
+    """Remove the records of services that have no subtree."""
     layout = sweep.layout
     done = [layout.done_root / name for name in list_names(layout.done_root)]
     declared = [layout.declared_root / name for name in list_names(layout.declared_root)]
@@ -188,7 +188,7 @@ def _remove_if_old(sweep: _Sweep, path: Path) -> None:
 
 
 def _reap_store(sweep: _Sweep) -> None:
-    """Remove contents that no done-marker names and nobody used lately, then what points to them."""
+    """Remove contents that no done-marker names and no stager used recently, then what refers to them."""
     layout = sweep.layout
     used = {digest.removeprefix("sha256:") for digest in _used_after(sweep)}
     for name in list_names(layout.store):
@@ -201,12 +201,12 @@ def _reap_store(sweep: _Sweep) -> None:
 
 
 def _used_after(sweep: _Sweep) -> set[str]:
-    """Digests in use once this sweep is through; in a dry run the markers of dead services are still there."""
+    """Return the digests in use after this sweep. In a dry run the markers of deleted services still exist."""
     return used_digests(sweep.layout, without=set(sweep.removed) if sweep.spec.dry_run else set())
 
 
 def _reap_content(sweep: _Sweep, name: str) -> None:
-    """A stager links a content within seconds of looking at it; one that is slower starts over. Raises: OSError."""
+    """Remove one content. A stager links a content within seconds; a slower one starts over. Raises: OSError."""
     layout, spec = sweep.layout, sweep.spec
     if not is_idle(layout, name, sweep.now, spec.subtree_skew_seconds):
         sweep.left += 1
@@ -225,7 +225,7 @@ def _leads_somewhere(layout: Layout, path: Path) -> bool:
 
 
 def tree_bytes(path: Path) -> int:
-    """Return the bytes that deleting a tree would free: files that have no other name. Raises: OSError."""
+    """Return the bytes that deleting a tree frees: those of files without another name. Raises: OSError."""
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode):
         return info.st_size if info.st_nlink <= 1 else 0

@@ -1,6 +1,6 @@
-"""What the disk remembers of itself: done-markers, declared sets, store entries. Read tolerantly, written whole.
+"""The records on a disk: done-markers, declared sets, store entries. Each is written as a whole.
 
-A record that is missing or cannot be understood says nothing: the work is then done again.
+A record that is missing or unreadable counts as absent: the work is then done again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from disk.failures import DiskFailure
 from disk.fs import Fs, file_size, is_directory, list_names, read_record
 from disk.layout import OUR_FOLDERS, Layout
 
-_HARMLESS_NAMES = ("lost+found",)  # what file systems put into an empty volume; dot names are harmless, too
+_HARMLESS_NAMES = (
+    "lost+found",
+)  # what file systems create in an empty volume; names with a leading dot are harmless too
 _LONGEST_SHOWN = 80  # characters of a name in a message
 
 
@@ -33,7 +35,7 @@ class Record(BaseModel):
 
 
 class DiskMarker(Record):
-    """Proves that a disk is ours."""
+    """The marker of a disk that aim-adapters uses."""
 
     kind: Literal["aim-adapters-disk"] = "aim-adapters-disk"
 
@@ -49,9 +51,9 @@ class Declared(Record):
 
 
 class Done(Record):
-    """What lies, or shall lie, under one name of one service.
+    """What is, or will be, under one name of one service.
 
-    `held`: the content waits in the store until the name is unloaded; nothing is live.
+    `held`: the content waits in the store until servers unload the name; nothing is live.
     """
 
     state: Literal["done", "held"]
@@ -64,13 +66,15 @@ class Done(Record):
     rank: int | None = None
     base_name: str | None = None
     revision: str | None = None
-    verified: dict[str, str] = Field(default_factory=dict)  # name → the checksum that the source gave, or "size"
+    verified: dict[str, str] = Field(
+        default_factory=dict
+    )  # name → the kind of checksum that the source provided, or "size"
     warnings: list[Note] = Field(default_factory=list)
     staged_at: float = 0.0  # seconds since the epoch
 
 
 class Entry(Record):
-    """A stored content."""
+    """A content in the store."""
 
     digest: str
     size_bytes: int
@@ -86,7 +90,7 @@ class SourceIndex(Record):
 
 
 class Fetched(Record):
-    """A base model that is complete in its cache."""
+    """A complete base model in its cache."""
 
     source_uri: str
     directory: str  # relative to the cache
@@ -119,10 +123,7 @@ def save(fs: Fs, path: Path, record: Record, scratch: Path) -> None:
 
 
 def claim_disk(fs: Fs, layout: Layout) -> None:
-    """Make sure that the disk is ours: mark an empty one, refuse one with other data.
-
-    Raises: DiskFailure DiskNotOurs; OSError.
-    """
+    """Mark an empty disk, and refuse one with other data. Raises: DiskFailure DiskNotOurs, OSError."""
     if load(DiskMarker, layout.marker) is None:
         refuse_foreign(layout)
         fs.ensure_directory(layout.staging)
@@ -132,40 +133,42 @@ def claim_disk(fs: Fs, layout: Layout) -> None:
 
 
 def refuse_foreign(layout: Layout) -> None:
-    """Raise DiskNotOurs when an unmarked disk holds anything."""
+    """Raise DiskNotOurs when a disk without a marker contains anything."""
     found = [name for name in list_names(layout.root) if not name.startswith(".") and name not in _HARMLESS_NAMES]
     if found:
-        raise DiskFailure(Reason.DISK_NOT_OURS, f"the disk has no marker {layout.marker.name} but holds {found[0]!r}")
+        raise DiskFailure(
+            Reason.DISK_NOT_OURS, f"the disk has no marker {layout.marker.name} but contains {found[0]!r}"
+        )
 
 
 def unverified(verified: dict[str, str]) -> list[Note]:
-    """Return a warning when some files could be held against nothing but their size."""
+    """Return a warning when only the size of some files was verified."""
     names = sorted(name for name, how in verified.items() if how == BY_SIZE_ONLY)
     if not names:
         return []
     shown = names[0] if len(names[0]) <= _LONGEST_SHOWN else f"{names[0][:_LONGEST_SHOWN]}…"
-    text = f"the source gives no checksum that fits {len(names)} of {len(verified)} files, such as {shown!r}: "
+    text = f"the source has no checksum that matches {len(names)} of {len(verified)} files, such as {shown!r}: "
     return [Note(reason=Reason.SOURCE_NOT_VERIFIED, message=f"{text}only their sizes were verified")]
 
 
 def is_complete(folder: Path, files: dict[str, int]) -> bool:
-    """Whether a directory holds all these files with these sizes. Raises: OSError."""
+    """Return whether a directory contains all these files with these sizes. Raises: OSError."""
     return is_directory(folder) and all(file_size(folder / name) == size for name, size in files.items())
 
 
 def now() -> float:
-    """Seconds since the epoch, for people; no decision compares it with another machine's but with minutes of slack."""
+    """Return seconds since the epoch. Decisions compare it with other machines only with minutes of tolerance."""
     return time.time()
 
 
 def server_now(fs: Fs, layout: Layout) -> float:
-    """Ask the file server what time it is: ages are differences of its own time stamps. Raises: OSError."""
+    """Return the time of the file server: ages are differences of its own time stamps. Raises: OSError."""
     fs.touch(layout.marker)
     return layout.marker.stat().st_mtime
 
 
 def used_digests(layout: Layout, *, without: Collection[str] = ()) -> set[str]:
-    """Return the digests that any done-marker names, those of services in `without` left out. Raises: OSError."""
+    """Return the digests in done-markers, except those of the services in `without`. Raises: OSError."""
     folders = [folder for folder in _folders(layout.done_root) if folder.name not in without]
     markers = (folder / name for folder in folders for name in list_names(folder))
     return {done.digest for path in markers if (done := load(Done, path)) is not None}
@@ -176,7 +179,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def newest_change(path: Path) -> float:
-    """Return the youngest change below a path, by the file server's clock (0.0: it is gone). Raises: OSError."""
+    """Return the latest change below a path, by the clock of the file server (0.0: no such path). Raises: OSError."""
     newest = 0.0
     with contextlib.suppress(FileNotFoundError):
         info = path.lstat()

@@ -1,7 +1,7 @@
-"""staging: bring one adapter, check it, and promote it into one service's subtree (docs/contract.md, Staging).
+"""staging: download one adapter, check it, and promote it into the subtree of a service (docs/contract.md, Staging).
 
-Order of the truth: the content is whole in the store before a directory of links to it is put together; that
-directory is whole before one rename (or exchange) makes it live; the done-marker says so afterwards.
+The order matters: the content is complete in the store before a directory of links to it is built. That directory is
+complete before one rename (or exchange) makes it live. The done-marker is written last.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from disk.sources.base import Listing, RemoteFile, Source
 from disk.store import find_content, find_stored, keep_young, link_out, put
 from disk.weights import as_failure, inspect_adapter, read_config
 
-_LOCK_SECONDS = 120.0  # a sync holds the lock for a few renames
-_DOWNLOAD_LOCK_SECONDS = 2 * 3600.0 - 120.0  # shortly before the Job's deadline, which could not say why
+_LOCK_SECONDS = 120.0  # a sync holds the lock only for a few renames
+_DOWNLOAD_LOCK_SECONDS = 2 * 3600.0 - 120.0  # shortly before the deadline of the Job, which would report no cause
 _SMALL_BYTES = 1024 * 1024  # below that another round trip costs more than the bytes
-_MOST_REAPED = 3  # times that a content may vanish from the store between finding and linking it
+_MOST_REAPED = 3  # how often a content can disappear from the store before it is linked
 
 
 @dataclass(slots=True)
 class Stager:
-    """One staging. `open_source` is called only when there is work: a staged adapter costs no client library."""
+    """One staging. `open_source` is called only when there is work: a staged adapter needs no client library."""
 
     spec: StageSpec
     fs: Fs
@@ -49,13 +49,13 @@ class Stager:
 
     @property
     def limits(self) -> Limits:
-        """What preflight demands."""
+        """The requirements of preflight."""
         spec = self.spec
         return Limits(spec.max_rank, spec.declared_rank, spec.base_model_id, spec.strict_base, spec.allow_pickle)
 
 
 def find_staged(spec: StageSpec) -> JobResult | None:
-    """Return the recorded outcome when this very staging was done before; None: there is work. Raises: OSError."""
+    """Return the recorded outcome if the same staging was done before; None: there is work. Raises: OSError."""
     layout = Layout(Path(spec.disk))
     done = load(Done, layout.done(spec.service_uid, spec.path))
     if done is None or spec.fresh or done.stage_key != spec.stage_key or done.state != "done":
@@ -87,13 +87,13 @@ def stage(stager: Stager) -> JobResult:
                 raise as_failure(verdict.failure)
             return _promote(stager, entry, verdict, listing.revision)
         except FileNotFoundError:
-            continue  # a reaper took the content, or the service's subtree is gone: look at both again
+            continue  # a reaper removed the content, or the subtree of the service: check both again
     _demand_declared(layout, spec)
-    raise DiskFailure(Reason.DISK_BUSY, "the stored content vanished again and again while it was being linked")
+    raise DiskFailure(Reason.DISK_BUSY, "the stored content was removed repeatedly while it was being linked")
 
 
 def _find_held(stager: Stager) -> Done | None:
-    """Return the marker of a content that waits in the store for this very staging. Raises: OSError."""
+    """Return the marker of a content that waits in the store for this staging. Raises: OSError."""
     spec, layout = stager.spec, stager.layout
     done = load(Done, layout.done(spec.service_uid, spec.path))
     if done is None or spec.fresh or done.state != "held" or done.stage_key != spec.stage_key:
@@ -102,10 +102,10 @@ def _find_held(stager: Stager) -> Done | None:
 
 
 def _stage_held(stager: Stager, held: Done) -> JobResult:
-    """Go on with a content that waits: no source is asked, it may have moved on. Raises: DiskFailure, OSError."""
+    """Promote a content that waits, without the source, which can have changed. Raises: DiskFailure, OSError."""
     entry = find_content(stager.layout, held.digest)
     if entry is None:
-        raise DiskFailure(Reason.DISK_BUSY, "the content that waited was removed meanwhile")
+        raise DiskFailure(Reason.DISK_BUSY, "the held content was removed in the meantime")
     verdict = inspect_adapter(stager.layout.stored(entry.digest) / "files", stager.limits, _base_dir(stager.spec))
     if verdict.failure is not None:
         raise as_failure(verdict.failure)
@@ -128,11 +128,11 @@ def _demand_declared(layout: Layout, spec: StageSpec) -> None:
         )
 
 
-# -- getting the content --------------------------------------------------------------------------------------------
+# -- download of the content ----------------------------------------------------------------------------------------
 
 
 def _list_wanted(stager: Stager, source: Source) -> Listing:
-    """Ask the source what there is and keep what serving needs. Raises: DiskFailure."""
+    """List the files of the source, and keep those that serving needs. Raises: DiskFailure."""
     spec = stager.spec
     listing = with_retries(source.list_files, stager.pacing)
     if (finding := check_listing([file.name for file in listing.files])) is not None:
@@ -150,7 +150,7 @@ def _bring(stager: Stager, source: Source, listing: Listing) -> Entry:
     lock, folder = layout.download_lock(listing.key), layout.download(listing.key)
     sign_of_life = lambda: newest_change(folder)  # noqa: E731 - two writers of one download write the same bytes
     with hold(stager.fs, lock, wait_seconds=_DOWNLOAD_LOCK_SECONDS, sign_of_life=sign_of_life):
-        if (entry := _stored(stager, listing)) is not None:  # another one brought it while we waited
+        if (entry := _stored(stager, listing)) is not None:  # another Job downloaded it meanwhile
             return entry
         files = _download(stager, source, listing)
         return put(stager.fs, layout, listing_key=listing.key, files=files, revision=listing.revision)
@@ -168,7 +168,7 @@ def _stored(stager: Stager, listing: Listing) -> Entry | None:
 
 
 def _download(stager: Stager, source: Source, listing: Listing) -> list[StoredFile]:
-    """Download all files; of large ones the configuration first, for most that cannot be served are known by it."""
+    """Download all files; of a large adapter the configuration first, which reveals most invalid ones."""
     folder = stager.layout.download(listing.key)
     downloader = Downloader(stager.fs, source, folder, stager.meter, stager.pacing)
     downloader.prepare(listing)
@@ -187,11 +187,11 @@ def _download(stager: Stager, source: Source, listing: Listing) -> list[StoredFi
     return got
 
 
-# -- making it live -------------------------------------------------------------------------------------------------
+# -- promotion -------------------------------------------------------------------------------------------------
 
 
 def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | None) -> JobResult:
-    """Put a directory together and make it live. Raises: DiskFailure, OSError."""
+    """Build a directory and make it live. Raises: DiskFailure, OSError."""
     spec, fs, layout = stager.spec, stager.fs, stager.layout
     done = _done(spec, entry, verdict, revision)
     live = layout.live(spec.service_uid, spec.path)
@@ -208,7 +208,10 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | Non
                 done = _as_old_as_before(layout, spec, done)
             elif _must_wait(stager):
                 old = _hold_back(fs, layout, spec, done)
-                reason, text = Reason.ADAPTER_HELD_FOR_UNLOAD, "changed content waits until no server lists the old one"
+                reason, text = (
+                    Reason.ADAPTER_HELD_FOR_UNLOAD,
+                    "the changed content waits until no server lists the old one",
+                )
             else:
                 old = _swap_in(fs, layout, spec, ready, live)
                 reason, text = Reason.ADAPTER_STAGED, f"{len(entry.files)} files, {entry.size_bytes} bytes"
@@ -241,9 +244,9 @@ def _done(spec: StageSpec, entry: Entry, verdict: Verdict, revision: str | None)
 
 
 def _lies_there(layout: Layout, spec: StageSpec, entry: Entry) -> bool:
-    """Whether this very content is live: then its directory is not touched.
+    """Return whether this content is live already; its directory is then not changed.
 
-    The done-marker tells, or (after a kill between promotion and marker) that the files are the stored ones.
+    The done-marker shows it, or (after a kill between promotion and marker) the files, which are the stored ones.
     """
     live = layout.live(spec.service_uid, spec.path)
     if not is_complete(live, entry.files):
@@ -256,7 +259,7 @@ def _lies_there(layout: Layout, spec: StageSpec, entry: Entry) -> bool:
 
 
 def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
-    """Return the new marker of content that was live already: as old as the old one says. Raises: OSError."""
+    """Return the new marker of content that was live already, with the time of the old one. Raises: OSError."""
     before = load(Done, layout.done(spec.service_uid, spec.path))
     if before is None or before.digest != done.digest or not before.staged_at:
         return done
@@ -264,7 +267,7 @@ def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
 
 
 def _must_wait(stager: Stager) -> bool:
-    """Whether other content is live, or was moved away for this to wait."""
+    """Return whether other content is live, or was moved away while this content waits."""
     spec, layout = stager.spec, stager.layout
     if not spec.hold_changed:
         return False
@@ -273,7 +276,7 @@ def _must_wait(stager: Stager) -> bool:
 
 
 def _hold_back(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> Path | None:
-    """Note that the name waits, then move the old directory out of the mount. Raises: OSError."""
+    """Record that the name waits, then move the old directory out of the mount. Raises: OSError."""
     _record(fs, layout, spec, done.model_copy(update={"state": "held"}))
     live = layout.live(spec.service_uid, spec.path)
     if not is_directory(live):
@@ -286,17 +289,21 @@ def _hold_back(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> Path | No
 
 
 def _swap_in(fs: Fs, layout: Layout, spec: StageSpec, ready: Path, live: Path) -> Path | None:
-    """Make `ready` live; return where the directory that was there before is now. Raises: OSError."""
+    """Make `ready` live, and return the new path of the directory that it replaces. Raises: OSError."""
     subtree = layout.subtree(spec.service_uid)
     aside = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
     if not is_there(live):
         fs.rename(ready, live)
-    elif not is_directory(live):  # a file or a link, none of ours: a directory cannot be renamed over it
+    elif not is_directory(
+        live
+    ):  # a file or a link that aim-adapters did not create: a directory cannot be renamed over it
         fs.rename(live, aside)
         fs.rename(ready, live)
     else:
         fs.rename(ready, aside)
-        if not fs.exchange(aside, live):  # one step where the file system can, else the name is absent for a moment
+        if not fs.exchange(
+            aside, live
+        ):  # one step where the file system supports it; otherwise the name is absent for a moment
             between = layout.aside / scratch_name(spec.service_uid, spec.path, unique=unique())
             fs.rename(live, between)
             fs.rename(aside, live)
@@ -315,7 +322,7 @@ def _record(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> None:
 
 
 def _recheck(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> None:
-    """Where locks do nothing a sync may have run in between: what it no longer declares must not stay."""
+    """Check again: without working locks a sync can have removed the declaration in between."""
     if _is_declared(layout, spec):
         return
     away = layout.unload / scratch_name(spec.service_uid, spec.path, unique=unique())

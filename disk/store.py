@@ -1,4 +1,4 @@
-"""One copy per content: `.store/<digest>/` holds it, live trees are hard links into it (or copies)."""
+"""One copy per content in `.store/<digest>/`; live trees are hard links into it (or copies)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from disk.records import Entry, SourceIndex, is_complete, load, newest_change, s
 
 
 def find_stored(layout: Layout, listing_key: str) -> Entry | None:
-    """Return the stored content that a listing led to before, if all of it is there. Raises: OSError."""
+    """Return the stored content of a listing, if it is complete. Raises: OSError."""
     index = load(SourceIndex, layout.source_index(listing_key))
     return find_content(layout, index.digest) if index is not None else None
 
 
 def find_content(layout: Layout, digest: str) -> Entry | None:
-    """Return a stored content, if all of it is there. Raises: OSError."""
+    """Return a stored content, if it is complete. Raises: OSError."""
     folder = layout.stored(digest)
     entry = load(Entry, folder / "entry.json")
     return entry if entry is not None and is_complete(folder / "files", entry.files) else None
 
 
 def keep_young(fs: Fs, layout: Layout, digest: str) -> None:
-    """Show the reaper that a content is in use. Raises: OSError."""
+    """Mark a content as recently used, for the reaper. Raises: OSError."""
     fs.touch(layout.stored(digest) / "entry.json")
 
 
 def put(fs: Fs, layout: Layout, *, listing_key: str, files: list[StoredFile], revision: str | None) -> Entry:
-    """Move a finished, synced download into the store and remember which listing led to it. Raises: OSError."""
+    """Move a complete, synced download into the store, and record its listing. Raises: OSError."""
     download = layout.download(listing_key)
     digest = content_digest(files)
     entry = find_content(layout, digest)
@@ -46,12 +46,12 @@ def put(fs: Fs, layout: Layout, *, listing_key: str, files: list[StoredFile], re
     else:
         keep_young(fs, layout, digest)
     save(fs, layout.source_index(listing_key), SourceIndex(digest=digest), layout.staging)
-    fs.remove_tree(download)  # gone already, but for a content that was stored before
+    fs.remove_tree(download)  # it exists only if the content was stored before
     return entry
 
 
 def _move_in(fs: Fs, layout: Layout, download: Path, entry: Entry) -> None:
-    """Rename the download's folder into the store: until then a kill leaves a download that can be taken up."""
+    """Rename the folder of the download into the store. Before that, a kill leaves a download to resume."""
     target = layout.stored(entry.digest)
     fs.remove_tree(download / "part")
     save(fs, download / "entry.json", entry, layout.staging)
@@ -60,7 +60,7 @@ def _move_in(fs: Fs, layout: Layout, download: Path, entry: Entry) -> None:
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
-        if find_content(layout, entry.digest) is None:  # something incomplete: out of the way
+        if find_content(layout, entry.digest) is None:  # incomplete: move it out of the way
             fs.rename(target, layout.aside / scratch_name("store", unique=unique()))
             fs.rename(download, target)
     fs.sync_directory(layout.store)
@@ -68,7 +68,7 @@ def _move_in(fs: Fs, layout: Layout, download: Path, entry: Entry) -> None:
 
 
 def is_idle(layout: Layout, digest: str, now: float, guard_seconds: float) -> bool:
-    """Whether no stager took up a content lately, by its entry's time stamp. Raises: OSError."""
+    """Return whether no stager used a content recently, by the time stamp of its entry. Raises: OSError."""
     try:
         touched = (layout.stored(digest) / "entry.json").lstat().st_mtime
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def is_idle(layout: Layout, digest: str, now: float, guard_seconds: float) -> bo
 
 
 def take_out(fs: Fs, layout: Layout, digest: str) -> int:
-    """Remove a content from the store and return the bytes freed; a stager that links it meanwhile starts over.
+    """Remove a content from the store and return the freed bytes. A stager that links it meanwhile starts over.
 
     Raises: OSError.
     """
@@ -91,7 +91,7 @@ def take_out(fs: Fs, layout: Layout, digest: str) -> int:
 
 
 def link_out(fs: Fs, layout: Layout, entry: Entry, target: Path) -> None:
-    """Build a directory that holds the stored content, durably. Raises: OSError (FileNotFoundError: reaped)."""
+    """Build a directory with the stored content, durably. Raises: OSError (FileNotFoundError: reaped)."""
     source = layout.stored(entry.digest) / "files"
     fs.make_directory(target)
     folders = {target}

@@ -1,4 +1,4 @@
-"""subtree-sync: a service's subtree exists and holds nothing that is not declared (docs/contract.md, Subtree sync)."""
+"""subtree-sync: make the subtree of a service contain only declared adapters (docs/contract.md, Subtree sync)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from disk.locks import hold
 from disk.records import Declared, Done, claim_disk, load, now, save, server_now, used_digests
 from disk.store import is_idle, take_out
 
-_LOCK_SECONDS = 120.0  # a promotion holds the lock for a few renames
-_STORE_GUARD_SECONDS = 120.0  # a content that a stager looked at since then is left to the reaper
+_LOCK_SECONDS = 120.0  # a promotion holds the lock only for a few renames
+_STORE_GUARD_SECONDS = 120.0  # content that a stager used since then is left to the reaper
 
 
 def sync(spec: SyncSpec, fs: Fs) -> JobResult:
-    """Create the subtree, remember the declared set, move away what is not in it, then delete that.
+    """Create the subtree, record the declared set, move everything else out, then delete what was moved.
 
     Raises: DiskFailure, OSError, UnsafeNameError.
     """
@@ -47,7 +47,7 @@ def sync(spec: SyncSpec, fs: Fs) -> JobResult:
 
 @dataclass(slots=True)
 class _Moved:
-    """What was moved away: names, where to, the contents that it was made of; and what could not be moved."""
+    """What was moved out: names, new paths, the contents it consists of; and what could not be moved."""
 
     names: list[str] = field(default_factory=list)
     targets: list[Path] = field(default_factory=list)
@@ -59,13 +59,13 @@ def _superseded(spec: SyncSpec, known: Declared) -> JobResult:
     return JobResult(
         ok=True,
         reason=Reason.SYNC_SUPERSEDED,
-        message=f"the disk follows generation {known.generation} already, this sync is of {spec.generation}",
+        message=f"the disk follows generation {known.generation} already, this sync is for {spec.generation}",
         key=spec.sync_key,
     )
 
 
 def _remember(fs: Fs, layout: Layout, spec: SyncSpec, known: Declared | None) -> None:
-    """Write the declared set first: from now on no stager promotes anything else."""
+    """Write the declared set first. From then on no stager promotes anything else."""
     record = Declared(
         service_uid=spec.service_uid,
         generation=spec.generation,
@@ -88,7 +88,7 @@ def _remember(fs: Fs, layout: Layout, spec: SyncSpec, known: Declared | None) ->
 
 
 def _move_undeclared(fs: Fs, layout: Layout, spec: SyncSpec) -> _Moved:
-    """Rename each undeclared entry out of the subtree. One that fails does not stop the others. Raises: OSError."""
+    """Rename each undeclared entry out of the subtree. A failure does not stop the others. Raises: OSError."""
     subtree, declared = layout.subtree(spec.service_uid), set(spec.declared)
     moved = _Moved(digests=_forget_undeclared(fs, layout, spec.service_uid, declared))
     for name in list_names(subtree):
@@ -127,7 +127,7 @@ def _forget_undeclared(fs: Fs, layout: Layout, service_uid: str, declared: set[s
 
 
 def _delete(fs: Fs, layout: Layout, moved: _Moved) -> int:
-    """Free the space, in the store too: the last step, and only an attempt, for the reaper comes by later."""
+    """Free the space, also in the store. This is the last step; the reaper retries what fails here."""
     freed = 0
     try:
         for target in moved.targets:
@@ -152,7 +152,7 @@ def _result(spec: SyncSpec, moved: _Moved, freed: int) -> JobResult:
     return JobResult(
         ok=True,
         reason=Reason.SUBTREE_SYNCED,
-        message=f"{len(spec.declared)} declared, {len(moved.names)} moved away",
+        message=f"{len(spec.declared)} declared, {len(moved.names)} moved out",
         key=spec.sync_key,
         removed=moved.names,
         reclaimed_bytes=freed,

@@ -1,4 +1,4 @@
-"""Read of weights only what preflight needs: the header, never the data."""
+"""Reads the part of weights that preflight needs: the header, never the data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_BASE_FILES = 1000
 
 
 def inspect_adapter(folder: Path, limits: Limits, base_dir: Path | None = None) -> Verdict:
-    """Judge an adapter's directory. Raises: OSError."""
+    """Check the directory of an adapter. Raises: OSError."""
     names = list_names(folder)
     if (finding := check_listing(names)) is not None:
         return Verdict(finding)
@@ -47,7 +47,7 @@ def inspect_adapter(folder: Path, limits: Limits, base_dir: Path | None = None) 
 
 
 def read_config(path: Path) -> bytes:
-    """Read a configuration, but no more than a byte above the largest that is accepted. Raises: OSError."""
+    """Read a configuration, at most one byte more than the accepted size. Raises: OSError."""
     with _open_regular(path) as stream:
         return _read_at(stream.fileno(), 0, LARGEST_CONFIG + 1)
 
@@ -67,7 +67,7 @@ def read_weights(path: Path) -> Weights:
 
 
 def _open_regular(path: Path) -> IO[bytes]:
-    """Open a file for reading; a fifo would wait for ever, a device may never end. Raises: OSError."""
+    """Open a regular file for reading: a FIFO can block, and a device can be endless. Raises: OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -84,7 +84,7 @@ def _read_at(fd: int, offset: int, count: int) -> bytes:
 
 
 def read_base_modules(folder: Path) -> set[str] | None:
-    """Return the module paths of a base model; None when its files do not tell (no safetensors, or unreadable)."""
+    """Return the module paths of a base model; None when its files are not readable safetensors."""
     try:
         names = list_names(folder)
         if "model.safetensors.index.json" in names:
@@ -97,7 +97,7 @@ def read_base_modules(folder: Path) -> set[str] | None:
             modules |= base_module_paths(tensor.name for tensor in tensors)
         return modules or None
     except OSError:
-        return None  # the comparison is an extra: a base that cannot be read is another Job's finding
+        return None  # the comparison is optional: the Job of the base reports an unreadable base
 
 
 def _modules_of_index(path: Path) -> set[str] | None:
@@ -113,5 +113,5 @@ def _modules_of_index(path: Path) -> set[str] | None:
 
 
 def as_failure(finding: Finding) -> DiskFailure:
-    """Turn a finding that keeps an adapter out into the Job's failure."""
+    """Return the failure of the Job for a finding that rejects an adapter."""
     return DiskFailure(finding.reason, finding.detail)

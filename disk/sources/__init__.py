@@ -1,6 +1,6 @@
-"""Where adapters and models come from: a hub, an S3 service. Each lists its files and streams them from an offset.
+"""Sources of adapters and models: a hub, an S3 service. Each lists its files and streams them from an offset.
 
-They leave to others which files are wanted, where they go, whether they are whole, and when to try again.
+They leave to others which files to download, where to write them, whether they are complete, and when to retry.
 """
 
 from disk.sources.base import Listing, OpenFile, RemoteFile, Source, SourceOptions

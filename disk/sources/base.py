@@ -1,4 +1,4 @@
-"""What every source can do, in the words of this room."""
+"""The interface of every source."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from disk.checksums import Announced
 from disk.failures import DiskFailure
 
 CHUNK_BYTES = 1024 * 1024
-READ_BYTES = 64 * 1024  # what is asked of a connection at once
+READ_BYTES = 64 * 1024  # the size of one read from a connection
 MOST_LISTED_FILES = 20_000
-LARGEST_ANSWER = 64 * 1024 * 1024  # bytes of an answer that is no file: a listing of MOST_LISTED_FILES is far below
-LONGEST_ANSWER_SECONDS = 300.0  # however slowly it drips
+LARGEST_ANSWER = 64 * 1024 * 1024  # bytes of a response without a file: a listing of MOST_LISTED_FILES is far below
+LONGEST_ANSWER_SECONDS = 300.0  # also for a server that sends a byte now and then
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
     """One file of a source.
 
-    `name`: relative to the source's folder. `address`: what the source itself calls it. `pin`: identity of exactly
-    these bytes (etag, blob id). `checksum`: `sha256:…` or `git-sha1:…`, hexadecimal; None: the listing has none.
+    `name`: relative to the source's folder. `address`: its name at the source. `pin`: identity of exactly these
+    bytes (ETag, blob ID). `checksum`: `sha256:…` or `git-sha1:…`, hexadecimal; None: the listing has none.
     """
 
     name: str
@@ -37,7 +37,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a source holds, pinned. `identity` names the source, endpoint included; `revision` is for people."""
+    """The files of a source, pinned. `identity` names the source with its endpoint; `revision` is for people."""
 
     identity: str
     revision: str | None
@@ -50,7 +50,7 @@ class Listing:
 
     @property
     def key(self) -> str:
-        """The same for every listing that must lead to the same bytes, hence the name of their download."""
+        """Equal for all listings of the same bytes; the folder of their download has this name."""
         parts = [f"{file.name}\0{file.size}\0{file.pin}\0{file.checksum or ''}" for file in self.files]
         strong = all(file.checksum and file.checksum.startswith(("sha256:", "git-sha1:")) for file in self.files)
         return short_hash("listing", "" if strong else self.identity, *sorted(parts), length=32)
@@ -58,16 +58,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that is being read; `checksum` of the whole file is known only when it is read from the start."""
+    """An open file. The `checksum` of the whole file is known only for a read from the start."""
 
-    pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the offset that was asked for
+    pieces: Iterator[bytes]  # of about CHUNK_BYTES, from the requested offset
     checksum: Announced | None
 
 
 def gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of about CHUNK_BYTES. What arrived before an error is yielded before it is raised.
+    """Yield the same bytes in pieces of about CHUNK_BYTES; yield what arrived before an error, then raise it.
 
-    Else each cut would cost what was gathered, and a connection that never lives long would bring nothing at all.
+    Otherwise each interruption would lose the gathered bytes, and a series of short connections would make no progress.
     """
     waiting: list[bytes] = []
     size = 0
@@ -87,7 +87,7 @@ def gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def skipped(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield the same bytes without the first `count` ones, which a server sends that ignores a range."""
+    """Yield the same bytes without the first `count` bytes, which a server sends that ignores the range."""
     for piece in pieces:
         if count >= len(piece):
             count -= len(piece)
@@ -97,14 +97,14 @@ def skipped(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
 
 
 def read_answer(pieces: Iterable[bytes], where: str) -> bytes:
-    """Read an answer that is no file, and only so much and so long of it. Raises: DiskFailure; what `pieces` raise."""
+    """Read a response without a file, with limits on size and time. Raises: DiskFailure; what `pieces` raise."""
     end = time.monotonic() + LONGEST_ANSWER_SECONDS
     body = bytearray()
     for piece in pieces:
         body += piece
         if len(body) > LARGEST_ANSWER:
             raise DiskFailure(
-                Reason.SOURCE_RESPONSE_INVALID, f"{where} sends a listing of more than {LARGEST_ANSWER} bytes"
+                Reason.SOURCE_RESPONSE_INVALID, f"{where} sent a listing of more than {LARGEST_ANSWER} bytes"
             )
         if time.monotonic() > end:
             raise DiskFailure(
@@ -114,7 +114,7 @@ def read_answer(pieces: Iterable[bytes], where: str) -> bytes:
 
 
 class Source(Protocol):
-    """A folder of files behind a network. Every error that leaves it is a DiskFailure."""
+    """A remote folder of files. Every error that it raises is a DiskFailure."""
 
     def list_files(self) -> Listing:
         """Return all files, recursively. Raises: DiskFailure."""
@@ -127,7 +127,7 @@ class Source(Protocol):
 
 
 class SourceOptions(Protocol):
-    """The part of a Job's specification that says how to reach a source."""
+    """The part of the specification of a Job that describes how to reach a source."""
 
     @property
     def source_uri(self) -> str: ...

@@ -1,4 +1,4 @@
-"""From a specification to a source."""
+"""Opens the source that a specification names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disk.sources.guard import refuse_link_local
 
 
 def open_source(options: SourceOptions) -> Source:
-    """Return the source that a specification names; its client library is imported only now.
+    """Return the source that a specification names, and import only the client library of this source.
 
     Raises: DiskFailure for a URI or an endpoint that cannot be used.
     """

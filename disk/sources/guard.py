@@ -1,7 +1,7 @@
-"""No Job talks to link-local or cloud metadata addresses: a tenant chooses endpoints, and those hand out credentials.
+"""Keeps Jobs from link-local and cloud metadata addresses, which provide credentials: a tenant chooses the endpoint.
 
-The check sits where every client library of this process asks for an address, so that a name that resolves to such
-an address, a redirect, and a second answer of a lying name server are all caught at the moment of connecting.
+The check replaces the address lookup of every client library in this process. So it covers a name that resolves to such
+an address, a redirect, and a name server that answers a second query differently.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _METADATA = frozenset(
         "192.0.0.192",  # Oracle Cloud, metadata
     )
 )
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: a gateway leads on to the IPv4 address at the end
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: a gateway translates to the IPv4 address in the last 32 bits
 _resolve = socket.getaddrinfo
 _state = {"refusing": False}
 
 
 def is_refused(address: str) -> bool:
-    """Whether a numeric address is link-local or known to serve cloud metadata."""
+    """Return whether a numeric address is link-local or known to serve cloud metadata."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -44,7 +44,7 @@ def is_refused(address: str) -> bool:
 
 
 def check_host(host: str) -> None:
-    """Refuse a host that is a refused address however it is spelt (behind a proxy nobody here resolves it).
+    """Refuse a host that is a refused address in any spelling: with a proxy, this process does not resolve the name.
 
     Does nothing unless `refuse_link_local` was called. Raises: DiskFailure SourceEndpointRefused.
     """
@@ -58,8 +58,8 @@ def check_host(host: str) -> None:
 
 
 def refuse_link_local() -> None:
-    """From now on this process resolves no name to a refused address (once is enough; a Job is a process)."""
-    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"  # else botocore waits for an answer that must not come
+    """Refuse these addresses in this process from now on. A second call changes nothing."""
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"  # otherwise botocore waits for a response that cannot arrive
     if not _state["refusing"]:
         socket.getaddrinfo = _guarded
         _state["refusing"] = True

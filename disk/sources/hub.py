@@ -1,6 +1,6 @@
-"""hf:// sources through `huggingface_hub`: its client session, its headers, its errors; ranges and pins of our own.
+"""hf:// sources with `huggingface_hub`: its client session, headers and errors; ranges and pins are added here.
 
-One metadata request pins the commit and brings every file's size and checksum. Files are then read by that commit.
+One metadata request pins the commit and returns size and checksum of every file. Files are then read at that commit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HubReader:
         self._endpoint = (os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
         parts = urllib.parse.urlsplit(self._endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT is no http(s) URL")
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT is not a valid http(s) URL")
         check_host(parts.hostname)
         self._where = parts.hostname + (f":{parts.port}" if parts.port else "")
         self._token = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip() or None
@@ -66,7 +66,7 @@ class HubReader:
             )
             siblings = info.siblings or []
         if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
-            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} named no commit for {source.repo}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned no commit for {source.repo}")
         if len(siblings) > MOST_LISTED_FILES:
             raise DiskFailure(Reason.SOURCE_TOO_MANY_FILES, f"{source.repo} has {len(siblings)} files")
         self._commit = info.sha
@@ -83,18 +83,18 @@ class HubReader:
         return Listing(identity, self._commit, tuple(sorted(files, key=lambda file: file.name)))
 
     def _remote_file(self, sibling: Any, prefix: str) -> RemoteFile:
-        """Read one entry of the repository's file list. Raises: DiskFailure when the hub leaves out size or id."""
+        """Read one entry of the file list. Raises: DiskFailure when the size or the ID is missing."""
         name = str(sibling.rfilename)
         lfs = sibling.lfs
         size = lfs.size if lfs is not None else sibling.size
         oid = lfs.sha256 if lfs is not None else sibling.blob_id
         if not isinstance(size, int) or size < 0 or not isinstance(oid, str) or not oid:
-            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} gave no size or id for {name!r}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned no size or ID for {name!r}")
         kind = "sha256" if lfs is not None else "git-sha1"
         return RemoteFile(name.removeprefix(prefix), name, size, oid, f"{kind}:{oid.lower()}")
 
     def checksum_of(self, file: RemoteFile) -> Announced | None:
-        """The listing has it already."""
+        """Return the checksum from the listing."""
         return Announced.parse(file.checksum)
 
     @contextmanager
@@ -127,17 +127,17 @@ class HubReader:
                 response.read()
             hf_raise_for_status(response)
         if response.status_code not in (200, 206):
-            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {response.status_code}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned status {response.status_code}")
         if response.status_code == 206:
             found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
             if not found or int(found[1]) != offset:
                 raise DiskFailure(
-                    Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered another range of {file.name}"
+                    Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned another range of {file.name}"
                 )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn everything that the library raises into a DiskFailure."""
+        """Raise a DiskFailure for everything that the library raises."""
         import httpx2  # noqa: PLC0415 - the library's own HTTP client
         from huggingface_hub import errors  # noqa: PLC0415 - lazy, as above
 
@@ -155,14 +155,17 @@ class HubReader:
         except errors.HfHubHTTPError as error:
             raise self._from_status(error) from error
         except errors.HFValidationError as error:
-            raise DiskFailure(Reason.SOURCE_URI_INVALID, f'"{self._source.repo}" is no repository id') from error
+            raise DiskFailure(
+                Reason.SOURCE_URI_INVALID, f'"{self._source.repo}" is not a valid repository ID'
+            ) from error
         except httpx2.InvalidURL as error:
-            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT or a proxy setting is no URL") from error
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "HF_ENDPOINT or a proxy setting is not a valid URL") from error
         except (httpx2.HTTPError, OSError) as error:
             raise from_network_error(error, self._where) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # the library trusts what the server says
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # the library does not check responses
             raise DiskFailure(
-                Reason.SOURCE_RESPONSE_INVALID, f"the answer of {self._where} is not a hub's ({type(error).__name__})"
+                Reason.SOURCE_RESPONSE_INVALID,
+                f"the response of {self._where} is not that of a hub ({type(error).__name__})",
             ) from error
 
     def _from_status(self, error: Any) -> DiskFailure:
@@ -170,28 +173,28 @@ class HubReader:
         status = response.status_code
         repo = self._source.repo
         if status == 401 and (self._token or response.headers.get("X-Error-Message", "").startswith("Invalid cred")):
-            # Without a token the hub says 401 for what does not exist, too; a token that it refuses is plain.
+            # Without a token the hub also returns 401 for what does not exist. With one, 401 means a refused token.
             return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the token for {repo}")
         if status == 401 and response.headers.get("X-Error-Code") != "RepoNotFound":
-            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} wants a token for {repo}")
+            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} requires a token for {repo}")
         if status in (401, 404):
-            return DiskFailure(Reason.SOURCE_REPOSITORY_NOT_FOUND, f"{self._where} knows no repository {repo}")
+            return DiskFailure(Reason.SOURCE_REPOSITORY_NOT_FOUND, f"{self._where} has no repository {repo}")
         if status == 403:
-            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"{self._where} does not let this account read {repo}")
+            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"{self._where} does not allow this account to read {repo}")
         if status == 429:
             wait = _retry_after(response.headers)
-            return DiskFailure(Reason.SOURCE_RATE_LIMITED, f"{self._where} answered 429", retry_after=wait)
+            return DiskFailure(Reason.SOURCE_RATE_LIMITED, f"{self._where} returned status 429", retry_after=wait)
         if status >= 500:
             wait = _retry_after(response.headers)
-            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} answered {status}", retry_after=wait)
+            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} returned status {status}", retry_after=wait)
         if status == 416:
             return DiskFailure(Reason.SOURCE_CHANGED, f"{self._where} has fewer bytes than it announced")
-        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {status}")
+        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned status {status}")
 
 
 @contextmanager
 def _bounded(where: str) -> Iterator[None]:
-    """While this lasts the answers that this thread gets are listings: read whole, but bounded."""
+    """Limit the size of the responses that this thread reads meanwhile: they are listings."""
     token = _reading.set(where)
     try:
         yield
@@ -200,25 +203,25 @@ def _bounded(where: str) -> Iterator[None]:
 
 
 def _retry_after(headers: Any) -> int | None:
-    """Seconds that the server asks to wait, or None."""
-    found = re.search(r"(?:^|;)\s*t=([0-9]+)", str(headers.get("RateLimit", "")))  # the hub's own header: r=0;t=57
+    """Return how many seconds the server asks to wait, or None."""
+    found = re.search(r"(?:^|;)\s*t=([0-9]+)", str(headers.get("RateLimit", "")))  # the header of the hub: r=0;t=57
     said = headers.get("Retry-After") or (found[1] if found else None)
     return parse_retry_after(said, headers.get("Date"))
 
 
 def _prepare_library() -> None:
-    """Settle what the library reads at import, and give it a client with time limits."""
+    """Set the variables that the library reads at import, and give it a client with time limits."""
     os.environ.update(_SETTINGS)
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DEBUG"):
         os.environ.pop(name, None)
     wanted = (_CONNECT_SECONDS, _READ_SECONDS)
     if _prepared.get("limits") == wanted:
-        return  # one client for a process: each loads all CA certificates
+        return  # one client per process: each loads all CA certificates
     import httpx2  # noqa: PLC0415
     from huggingface_hub import set_client_factory  # noqa: PLC0415
 
     def read_bounded(response: httpx2.Response) -> None:
-        if (where := _reading.get()) is not None:  # the library would read it to its end, wherever that is
+        if (where := _reading.get()) is not None:  # the library would read it without a limit
             keep_body(response, read_answer(response.iter_bytes(), where))
 
     def client() -> httpx2.Client:

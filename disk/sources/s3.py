@@ -1,6 +1,6 @@
-"""s3:// sources through botocore, the client under boto3: listing, ranges bound to an ETag, checksums where they exist.
+"""s3:// sources with botocore, the client below boto3: listings, ranges bound to an ETag, checksums where they exist.
 
-boto3 itself would add its resource layer, and the time to load it in every Job.
+boto3 itself would only add its resource layer, and its import time in every Job.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _READ_SECONDS = 60
 _POOL = 16
 _ETAG = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?")
 _COUNT = re.compile(r"[1-9][0-9]{0,4}")
-_CHECKSUMS = (  # sha256 costs nothing more, it is computed anyway; the others in the order of their strength
+_CHECKSUMS = (  # sha256 first, which is computed anyway; then by strength
     ("ChecksumSHA256", "sha256"),
     ("ChecksumSHA1", "sha1"),
     ("ChecksumCRC64NVME", "crc64nvme"),
     ("ChecksumCRC32C", "crc32c"),
     ("ChecksumCRC32", "crc32"),
 )
-_MOST_LISTING_PAGES = 2_000  # some services put few keys, or none, on a page
-_MOST_PARTS = 10_000  # of one upload, says S3
-_MOST_PARTS_ASKED = 1_000  # one request for each part's size: 8 GiB in parts of 8 MiB
+_MOST_LISTING_PAGES = 2_000  # some services return few keys, or none, on a page
+_MOST_PARTS = 10_000  # of one upload, by the limits of S3
+_MOST_PARTS_ASKED = 1_000  # one request for the size of each part: 8 GiB in parts of 8 MiB
 _PARTS_AT_ONCE = 8
 _MOST_PAGES = 20
 _NO_SUCH_QUESTION = frozenset((400, 403, 404, 405, 416, 501))
@@ -83,7 +83,7 @@ class S3Reader:
         url = options.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         parts = urllib.parse.urlsplit(url)
         if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise DiskFailure(Reason.SOURCE_URI_INVALID, "the S3 endpoint is no http(s) URL")
+            raise DiskFailure(Reason.SOURCE_URI_INVALID, "the S3 endpoint is not a valid http(s) URL")
         check_host(parts.hostname or "")
         self._endpoint = url or None
         host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
@@ -93,7 +93,7 @@ class S3Reader:
             replace_session(self._client, lambda session: _BoundedSession(session, self._where))
 
     def list_files(self) -> Listing:
-        """Return all objects below the prefix but folder markers. Raises: DiskFailure."""
+        """Return all objects below the prefix, except folder markers. Raises: DiskFailure."""
         files: list[RemoteFile] = []
         with self._translated():
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -101,40 +101,42 @@ class S3Reader:
             )
             for number, page in enumerate(pages):
                 if number >= _MOST_LISTING_PAGES:
-                    raise DiskFailure(
-                        Reason.SOURCE_TOO_MANY_FILES, f"{self._where} lists page after page without an end"
-                    )
+                    raise DiskFailure(Reason.SOURCE_TOO_MANY_FILES, f"{self._where} returns an endless listing")
                 for entry in page.get("Contents", []):
                     key, size = entry["Key"], entry["Size"]
                     name = key.removeprefix(self._source.prefix)
                     if not name or (key.endswith("/") and size == 0):
-                        continue  # what consoles make to show an empty folder
+                        continue  # consoles create it to show an empty folder
                     if size < 0:
-                        raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} gave no size for {name!r}")
+                        raise DiskFailure(
+                            Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned no size for {name!r}"
+                        )
                     pin = entry.get("ETag", "").strip('"')
-                    # An ETag is the MD5 only of an object in one part without KMS: that is known when it is opened.
+                    # An ETag is the MD5 only of an object in one part without KMS, which is known when it is opened.
                     files.append(RemoteFile(name, key, size, pin, None))
                 if len(files) > MOST_LISTED_FILES:
                     raise DiskFailure(
-                        Reason.SOURCE_TOO_MANY_FILES, f"{self._where} has more below {self._source.prefix!r}"
+                        Reason.SOURCE_TOO_MANY_FILES, f"{self._where} has more objects below {self._source.prefix!r}"
                     )
         if not files:
             raise DiskFailure(
-                Reason.SOURCE_PREFIX_EMPTY, f'nothing lies below "{self._source.prefix}" in {self._where}'
+                Reason.SOURCE_PREFIX_EMPTY, f'there are no objects below "{self._source.prefix}" in {self._where}'
             )
         identity = f"s3 {self._endpoint or 'aws'} {self._source.bucket} {self._source.prefix}"
-        revision = max(files, key=lambda file: (file.size, file.name)).pin or None  # S3 has none: the weights' ETag
+        revision = (
+            max(files, key=lambda file: (file.size, file.name)).pin or None
+        )  # S3 has none: use the ETag of the weights
         return Listing(identity, revision, tuple(sorted(files, key=lambda file: file.name)))
 
     def checksum_of(self, file: RemoteFile) -> Announced | None:
-        """Ask for the best checksum that the service can tell of a whole object. Raises: DiskFailure."""
+        """Return the best checksum that the service has for a whole object. Raises: DiskFailure."""
         with self._translated():
             head: Any = self._client.head_object(Bucket=self._source.bucket, Key=file.address, ChecksumMode="ENABLED")
             self._check_pin(head, file)
             return self._announced(file, head)
 
     def _announced(self, file: RemoteFile, answer: Any) -> Announced | None:
-        """Return what is best to verify: of the whole object, else of its parts where their sizes can be known."""
+        """Return the best checksum: of the whole object, or of its parts where their sizes are available."""
         told = read_checksums(answer)
         if (whole := next((one for one in told if not one.parts), None)) is not None:
             return Announced(whole.kind, whole.value)
@@ -151,7 +153,7 @@ class S3Reader:
         return Announced(best.kind, best.value, layout.sizes, is_proof)
 
     def _layout(self, file: RemoteFile, count: int, *, has_checksums: bool) -> _Layout | None:
-        """Find out how large the parts of an object are; None: the service does not tell, or contradicts itself."""
+        """Return the sizes of the parts of an object; None: not available, or inconsistent."""
         if count > _MOST_PARTS:
             return None
         if count == 1:
@@ -163,7 +165,7 @@ class S3Reader:
         if first is None:
             return None
         last = file.size - (count - 1) * first
-        if count > _MOST_PARTS_ASKED:  # each costs a request: such objects are uploaded in parts of one size
+        if count > _MOST_PARTS_ASKED:  # each size costs a request, and such objects are uploaded in parts of one size
             even = (first,) * (count - 1) + (last,)
             return _Layout(even, is_known=False) if _fits(even, count, file.size) else None
         with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="parts") as pool:
@@ -172,7 +174,7 @@ class S3Reader:
         return _Layout(tuple(sizes), is_known=True) if _fits(sizes, count, file.size) else None
 
     def _listed_parts(self, file: RemoteFile) -> list[int]:
-        """Ask for the list of an object's parts: kept for uploads with checksums, and where it is permitted."""
+        """Return the sizes in the list of parts; it exists for uploads with checksums, and needs a permission."""
         sizes: list[int] = []
         marker: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
@@ -193,7 +195,7 @@ class S3Reader:
         return []
 
     def _part_size(self, file: RemoteFile, number: int, count: int) -> int | None:
-        """Ask for one part's size; None when the service does not know parts."""
+        """Return the size of one part; None when the service does not support parts."""
         with self._translated():
             answer = self._ask_or_none(
                 lambda: self._client.head_object(Bucket=self._source.bucket, Key=file.address, PartNumber=number)
@@ -205,7 +207,7 @@ class S3Reader:
         return size if isinstance(size, int) and 0 < size < file.size else None
 
     def _ask_or_none(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer, None when the service knows or permits no such question."""
+        """Return a response, None when the service does not support or permit the request."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy: costs start time
 
         try:
@@ -217,7 +219,7 @@ class S3Reader:
 
     @contextmanager
     def open_file(self, file: RemoteFile, offset: int) -> Iterator[OpenFile]:
-        """Stream an object from `offset`, only if it still has the pinned ETag. Raises: DiskFailure."""
+        """Stream an object from `offset`, if it still has the pinned ETag. Raises: DiskFailure."""
         wanted: dict[str, Any] = {"Bucket": self._source.bucket, "Key": file.address}
         if file.pin:
             wanted["IfMatch"] = f'"{file.pin}"'
@@ -239,22 +241,22 @@ class S3Reader:
     def _check_pin(self, answer: Any, file: RemoteFile) -> None:
         etag = str(answer.get("ETag", "")).strip('"')
         if file.pin and etag and etag != file.pin:
-            raise DiskFailure(Reason.SOURCE_CHANGED, f"{file.name} in {self._where} was replaced meanwhile")
+            raise DiskFailure(Reason.SOURCE_CHANGED, f"{file.name} in {self._where} was replaced during the download")
 
     def _bytes_to_skip(self, answer: Any, file: RemoteFile, offset: int) -> int:
-        """How many bytes a server that ignored the range sends too many."""
+        """Return how many bytes to skip when the server ignored the range."""
         if not offset:
             return 0
         found = re.match(r"bytes (\d+)-", str(answer.get("ContentRange", "")))
         if not found:
             return offset
         if int(found[1]) != offset:
-            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered another range of {file.name}")
+            raise DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned another range of {file.name}")
         return 0
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turn everything that botocore raises into a DiskFailure."""
+        """Raise a DiskFailure for everything that botocore raises."""
         from botocore import exceptions  # noqa: PLC0415 - lazy: costs start time
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - botocore lets some of its errors through
 
@@ -276,7 +278,8 @@ class S3Reader:
             raise from_network_error(error, self._where) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DiskFailure(
-                Reason.SOURCE_RESPONSE_INVALID, f"the answer of {self._where} is not S3 ({type(error).__name__})"
+                Reason.SOURCE_RESPONSE_INVALID,
+                f"the response of {self._where} is not that of S3 ({type(error).__name__})",
             ) from error
 
     def _from_client_error(self, error: Any) -> DiskFailure:
@@ -289,36 +292,40 @@ class S3Reader:
         retry_after = parse_retry_after(headers.get("retry-after"), headers.get("date"))
         if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
             reason = Reason.SOURCE_RATE_LIMITED if code in _LIMITED or status == 429 else Reason.SOURCE_SERVER_ERROR
-            return DiskFailure(reason, f"{self._where} answered {said}", retry_after=retry_after)
+            return DiskFailure(reason, f"{self._where} returned status {said}", retry_after=retry_after)
         if code == "NoSuchBucket":
             return DiskFailure(Reason.SOURCE_BUCKET_NOT_FOUND, f"there is no {self._where}")
         if code in _UNAUTHORIZED or status == 401:
             return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the keys ({code})")
         if status == 403:
-            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"these keys may not read {self._where}")
+            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"these keys do not have permission to read {self._where}")
         if status == 412 or code in ("PreconditionFailed", "InvalidRange", "NoSuchKey") or status in (404, 416):
-            return DiskFailure(Reason.SOURCE_CHANGED, f"an object in {self._where} was replaced or removed meanwhile")
+            return DiskFailure(
+                Reason.SOURCE_CHANGED, f"an object in {self._where} was replaced or removed during the download"
+            )
         if status >= 500:
-            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} answered {said}", retry_after=retry_after)
-        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} answered {said}")
+            return DiskFailure(
+                Reason.SOURCE_SERVER_ERROR, f"{self._where} returned status {said}", retry_after=retry_after
+            )
+        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned status {said}")
 
 
 class _BoundedSession:
-    """What botocore sends by; it reads all that is no file to its end, wherever that is: here is one."""
+    """An HTTP session for botocore that limits responses without a file; botocore reads them without a limit."""
 
     def __init__(self, session: Any, where: str) -> None:
         self._session = session
         self._where = where
 
     def send(self, request: Any) -> Any:
-        """Send a request; the answer has been read unless it is a file. Raises: DiskFailure, botocore's errors."""
+        """Send a request, and read the response unless it is a file. Raises: DiskFailure, errors of botocore."""
         is_file = take_as_stream(request)
         response = self._session.send(request)
         if not is_file or response.status_code >= 300:
             try:
                 body = read_answer(response.raw.stream(), self._where)
             except BaseException:
-                response.raw.close()  # nobody else does
+                response.raw.close()  # botocore does not
                 raise
             keep_body(response, body)
         return response
@@ -330,7 +337,7 @@ class _BoundedSession:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Sizes of an object's parts, in bytes; `is_known`: each was told, none is inferred."""
+    """Sizes of the parts of an object, in bytes. `is_known`: the service reported each one."""
 
     sizes: tuple[int, ...]
     is_known: bool
@@ -338,7 +345,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A checksum as an answer has it; `parts`: 0 for one of the whole object, -1 when their number is not told."""
+    """A checksum in a response. `parts`: 0 for one of the whole object, -1 when their number is not known."""
 
     kind: str
     value: str  # hexadecimal
@@ -346,7 +353,7 @@ class Told:
 
 
 def read_checksums(answer: Any) -> list[Told]:
-    """Return the checksums of an answer that can be read, the preferred ones first."""
+    """Return the valid checksums of a response, the preferred ones first."""
     is_composite = answer.get("ChecksumType") == "COMPOSITE"
     told: list[Told] = []
     for field, kind in _CHECKSUMS:
@@ -360,13 +367,13 @@ def read_checksums(answer: Any) -> list[Told]:
 
 
 def _parts_of(answer: Any) -> int:
-    """Return the number of an object's parts, -1 when the answer does not tell."""
+    """Return the number of parts of an object, -1 when the response does not contain it."""
     found = _ETAG.fullmatch(str(answer.get("ETag", "")).strip('"').lower())
     return int(found[2]) if found and found[2] else -1
 
 
 def read_etag(pin: str, answer: Any) -> Told | None:
-    """Return the MD5 that an ETag is; with keys of KMS or of the customer it is another value.
+    """Return the MD5 in an ETag, None where it is another value, as with keys of KMS or of the customer.
 
     Source: Amazon S3 API reference, `Object`, field `ETag`.
     """
@@ -379,9 +386,9 @@ def read_etag(pin: str, answer: Any) -> Told | None:
 
 
 def _means_parts(answer: Any, count: int) -> bool:
-    """Whether this service's `…-N` surely is the MD5 of its parts' MD5s; some write another value in that form.
+    """Return whether `…-N` of this service is the MD5 of the MD5s of the parts; some services write another value.
 
-    A single `…-1` may also be what MinIO makes up when it is told not to compute MD5s.
+    A single `…-1` can also be a value that MinIO invents when the computation of MD5s is off.
     """
     server = str(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("server", "")).lower()
     return server.startswith("amazons3") or (count > 1 and server.startswith(("minio", "ceph")))
@@ -392,7 +399,7 @@ def _fits(sizes: Sequence[int], count: int, total: int) -> bool:
 
 
 def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
-    """Build the client. Credentials come from the environment's chain, or from mounted files, or are none at all."""
+    """Build the client. Credentials come from the chain of the environment, from mounted files, or there are none."""
     from botocore import UNSIGNED  # noqa: PLC0415 - lazy: costs start time
     from botocore.config import Config  # noqa: PLC0415
     from botocore.session import get_session  # noqa: PLC0415
@@ -404,10 +411,10 @@ def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,
         max_pool_connections=_POOL,
-        retries={"total_max_attempts": 1},  # one place decides about retries: disk.download
+        retries={"total_max_attempts": 1},  # disk.download decides about retries
         signature_version=signature,
         s3=cast("Any", {"addressing_style": options.s3_addressing_style}),
-        response_checksum_validation="when_required",  # checked by us, over the whole object, also after a resume
+        response_checksum_validation="when_required",  # disk.checksums verifies the whole object, also after a resume
         user_agent_extra="aim-adapters",
     )
     verify: bool | str | None = None
@@ -428,19 +435,19 @@ def _client(options: SourceOptions, endpoint: str | None) -> S3Client:
 
 @cache
 def _loader() -> Any:
-    """The parsed description of the service, once for a process: it is most of what a client costs."""
+    """Return the parsed description of the service, once per process: it takes most of the time of a client."""
     from botocore.loaders import create_loader  # noqa: PLC0415 - lazy, as above
 
     return create_loader()
 
 
 def _ask_for_checksum(request: Any, **_: Any) -> None:
-    """Have GetObject tell the object's checksum, without botocore computing it a second time beside us."""
+    """Have GetObject return the checksum of the object, without a second computation by botocore."""
     request.headers["x-amz-checksum-mode"] = "ENABLED"
 
 
 def _static_credentials(options: SourceOptions) -> dict[str, str]:
-    """Read mounted keys; empty: the chain of the environment. Raises: DiskFailure."""
+    """Read mounted keys; empty: use the chain of the environment. Raises: DiskFailure."""
     if options.s3_auth != "static":
         return {}
     folder = Path(options.s3_credentials_dir or "")
@@ -469,7 +476,7 @@ def _readable(path: Path) -> str:
 
 
 def _from_base64(value: object) -> str | None:
-    """Turn S3's base64 checksum into hexadecimal; None for anything else."""
+    """Convert a base64 checksum of S3 to hexadecimal; None for any other value."""
     import base64  # noqa: PLC0415 - used on one path only
     import binascii  # noqa: PLC0415
 
