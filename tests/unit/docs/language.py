@@ -66,8 +66,6 @@ SKIPPED = {
 ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("docs/decisions/README.md", "are told by arg", "the title of an older decision"),
     ("docs/decisions/README.md", "Memory lies on huge pages", "the title of an older decision"),
-    ("pyproject.toml", "| world", "the names of modules"),
-    ("pyproject.toml", "world | environment", "the names of modules"),
     ("mkdocs.yml", "0011-jobs-are-told-by-arguments.md", "the name of an older decision's file"),
     ("pyproject.toml", "shell | world", "the name of a module"),
     ("pyproject.toml", "registry | worlds", "the name of a module"),
