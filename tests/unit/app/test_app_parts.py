@@ -55,7 +55,7 @@ def test_people_get_logfmt() -> None:
 
 
 @pytest.mark.usefixtures("_root_logger")
-def test_auto_is_json_where_nobody_looks() -> None:
+def test_auto_is_json_without_a_terminal() -> None:
     stream = io.StringIO()
     set_up_logging("info", "auto", stream=stream)
     logging.getLogger("x").info("done")

@@ -245,7 +245,7 @@ async def test_the_end_is_in_good_order(world: World) -> None:
 
 
 async def test_it_serves_on_while_reviews_still_come(world: World) -> None:
-    """An endpoint that is withdrawn late: whoever still calls is answered, for longer than `drain`."""
+    """The endpoint is withdrawn late: reviews that still arrive are answered, for longer than `drain`."""
     async with serve(world.api) as server, running(world, server, drain="1s", shutdown_grace="10s") as process:
         await ready(process)
         begun = time.monotonic()
@@ -291,7 +291,7 @@ async def test_mounted_certificates_need_no_rights_in_the_cluster(world: World, 
 
 
 async def test_client_authorities_are_followed_and_metrics_ask_for_none(world: World, tmp_path: Path) -> None:
-    """A broken file is told in log, metric and readiness, and costs nobody anything."""
+    """A broken file is reported in log, metric and readiness, and breaks no connection."""
     file = tmp_path / "client-ca.crt"
     validity = authority_validity(datetime.now(UTC), timedelta(days=1))
     file.write_bytes(make_authority("clients", validity).certificate)
@@ -315,7 +315,7 @@ async def test_client_authorities_are_followed_and_metrics_ask_for_none(world: W
         await until(lambda: process.process._certificate.problem is None, 10)
 
 
-async def test_no_client_authority_is_told_and_ends_it(
+async def test_a_missing_client_ca_is_reported_and_ends_it(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "ca.crt").write_text("garbage")
@@ -353,7 +353,7 @@ async def test_protected_metrics(world: World) -> None:
         assert (await _get(reader, writer, "/metrics"))[0] == 401
 
 
-async def test_a_taken_port_is_told_and_ends_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_taken_port_is_reported_and_ends_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(world.api) as server:
         port = server.rsplit(":", 1)[1]
         code = await app.serve.serve(world.settings(server, health_port=port), Stop())
@@ -361,7 +361,7 @@ async def test_a_taken_port_is_told_and_ends_it(world: World, caplog: pytest.Log
     assert "cannot serve" in caplog.text
 
 
-async def test_no_credentials_are_told_and_end_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_missing_credentials_are_reported_and_end_it(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     settings, _ = load_settings({"kubeconfig": str(tmp_path / "none")}, environ={})
     assert await app.serve.serve(settings, Stop()) == 2
     assert "no credentials for a cluster" in caplog.text

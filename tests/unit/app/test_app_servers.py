@@ -62,7 +62,7 @@ class App:
 
 
 async def begun(app: App, count: int) -> None:
-    """Wait until so many requests have begun."""
+    """Wait until this many requests have begun."""
     async with asyncio.timeout(5):
         while app.begun < count:  # noqa: ASYNC110 - the application counts, it sets no event
             await asyncio.sleep(0.01)
@@ -172,7 +172,7 @@ async def test_a_slow_second_request_on_a_kept_connection_is_cut_off_too() -> No
         writer.close()
 
 
-async def test_a_slow_answer_of_ours_is_not_the_clients_fault() -> None:
+async def test_a_slow_answer_does_not_cut_off_the_client() -> None:
     app = App()
     app.hold.clear()
     async with running(app, Bounds(request_seconds=0.2)) as server:
@@ -257,7 +257,7 @@ def failed(tasks: list[asyncio.Task[None]]) -> bool:
 
 
 async def test_no_request_fails_while_a_server_drains_under_load() -> None:
-    """Clients keep connections as the API server does and open new ones when told to close."""
+    """Clients keep connections as the API server does and open new ones when asked to close."""
     app = App()
     first = LoopServer("test", app, bind("127.0.0.1", 0), Bounds(), tls=certificate().context)
     second = LoopServer("test", app, bind("127.0.0.1", 0), Bounds(), tls=certificate().context)

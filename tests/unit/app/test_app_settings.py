@@ -1,4 +1,4 @@
-"""Settings: where values come from, which one wins, what is said about a bad one."""
+"""Settings: where values come from, which one wins, how a bad one is reported."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_bad_value_is_named_with_its_origin(flags: dict[str, object], words: s
     assert words in caught.value.lines[0]
 
 
-def test_all_bad_values_are_told_at_once(tmp_path: Path) -> None:
+def test_all_bad_values_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("workesr: 3\nport: 1\ndrain: x\n")
     with pytest.raises(SettingsError) as caught:
         load_settings({"workers": "x"}, config=tmp_path / "s.yaml", environ={"AIMA_IMAGE": ""})
@@ -142,7 +142,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert load_settings(config=tmp_path / "s.yaml", environ={})[0] == load_settings(environ={})[0]
 
 
-def test_a_variable_that_is_no_setting_earns_a_warning() -> None:
+def test_an_unknown_variable_causes_a_warning() -> None:
     assert load_settings(environ={"AIMA_WORKRES": "3"})[1] == ['unknown variable "AIMA_WORKRES" is ignored']
 
 

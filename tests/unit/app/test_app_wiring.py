@@ -14,7 +14,7 @@ from reconcile.meters import OUTCOMES
 from reconcile.service.controller import ServiceController
 
 
-def test_outcomes_of_jobs_are_told_in_the_words_of_the_disk_commands() -> None:
+def test_outcomes_of_jobs_have_the_reasons_of_the_disk_commands() -> None:
     nobody = cast("Any", None)
     wiring = wire(Parts(Settings(admission=False), nobody, nobody, nobody, lambda _, __: None))
     controller = next(each for each in wiring.controllers if isinstance(each, ServiceController))

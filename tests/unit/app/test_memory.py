@@ -1,4 +1,4 @@
-"""What lives long lies out of the collector's sight and on huge pages; addresses and contents stay."""
+"""Long-lived objects are hidden from the collector and moved onto huge pages; addresses and contents stay."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def test_ranges_are_private_writable_without_a_file_and_of_whole_pages() -> None
 
 
 def huge_bytes_at(address: int) -> int:
-    """Return how much of the mapping at an address lies on huge pages, as the kernel counts it."""
+    """Return how much of the mapping at an address is on huge pages, as the kernel counts it."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split(maxsplit=1)[0]
@@ -48,7 +48,7 @@ def huge_bytes_at(address: int) -> int:
 
 
 def can_collapse() -> bool:
-    """Tell whether this kernel puts memory onto huge pages when it is asked to."""
+    """Return whether this kernel puts memory onto huge pages when it is asked to."""
     if sys.platform != "linux":
         return False
     with contextlib.suppress(OSError):
@@ -120,5 +120,5 @@ async def test_memory_is_moved_when_something_changed_in_calm_moments(
 
 @pytest.fixture
 def pods() -> Informer:
-    """Return an informer that nobody runs."""
+    """Return an informer that does not run."""
     return Informer(None, POD)  # type: ignore[arg-type] # never asks its client

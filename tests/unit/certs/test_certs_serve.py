@@ -56,7 +56,7 @@ def fingerprint(pair: Pair) -> str:
 
 
 def rsa_leaf() -> tuple[Pair, bytes]:
-    """A self-signed RSA pair, for another key type than ours."""
+    """A self-signed RSA pair, of another key type than usual."""
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rsa")])
     certificate = (
@@ -121,7 +121,7 @@ async def swap_under_connections() -> None:
             await close(each)
 
 
-async def test_new_handshakes_get_the_new_pair_and_open_connections_go_on() -> None:
+async def test_new_handshakes_get_the_new_pair_and_open_connections_continue() -> None:
     await swap_under_connections()
 
 
@@ -168,7 +168,7 @@ async def test_tls_below_1_2_is_refused() -> None:
 
 
 async def greeted(port: int, issuer: Pair, signer: Pair | None, folder: Path) -> bool:
-    """Tell whether a client with a certificate of `signer`, or with none, is answered."""
+    """Return whether a client with a certificate of `signer`, or with none, is answered."""
     context = ssl.create_default_context(cadata=issuer.certificate.decode())
     if signer is not None:
         pair = client_pair(signer)
@@ -226,7 +226,7 @@ async def test_client_authorities_are_followed_without_a_restart(tmp_path: Path)
             assert str(file) in (serving.problem or "")
             assert REGISTRY.get_sample_value("aim_adapters_certificate_problem") == 1
             serving.replace(leaf_of(issuer))
-            assert words in (serving.problem or ""), "a new pair mends nothing of it"
+            assert words in (serving.problem or ""), "a new pair does not fix it"
             assert await welcome() == [False, True]
         file.write_bytes(first.certificate)
         mounted.look()
@@ -247,7 +247,7 @@ def test_no_usable_client_authority_is_refused_at_the_start() -> None:
 
 
 def client_pair(issuer: Pair) -> Pair:
-    """A certificate for a client: ours are for servers only, so make one by hand."""
+    """A certificate for a client: those of aim-adapters are only for servers, so make one by hand."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
@@ -344,7 +344,7 @@ def test_a_mounted_secret_is_followed(tmp_path: Path) -> None:
     assert serving.fingerprint == fingerprint(second)
 
 
-def test_a_broken_mounted_pair_is_reported_the_old_one_kept_and_the_mend_noticed(tmp_path: Path) -> None:
+def test_a_broken_mounted_pair_is_reported_the_old_one_kept_and_the_fix_noticed(tmp_path: Path) -> None:
     volume, serving, issuer = SecretVolume(tmp_path), ServingCertificate(), authority()
     mounted = MountedCertificate(tmp_path, serving)
     good = leaf_of(issuer)

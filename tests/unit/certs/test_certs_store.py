@@ -1,4 +1,4 @@
-"""Self-managed certificates: several replicas over one small world, through years of clock time."""
+"""Self-managed certificates: several replicas over one small cluster, through years of clock time."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_deleted_secret_is_made_again_and_trusted() -> None:
 
 
 @pytest.mark.parametrize("key", ["tls.crt", "tls.key", "ca.crt", "ca.key"])
-async def test_a_damaged_secret_is_mended(key: str) -> None:
+async def test_a_damaged_secret_is_repaired(key: str) -> None:
     world = World()
     first = replica(world)
     await first.look()

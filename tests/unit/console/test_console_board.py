@@ -144,7 +144,7 @@ async def test_a_base_that_arrives_later_is_seen() -> None:
     assert stamp_of(before) != stamp_of(after)
 
 
-async def test_nothing_is_worked_out_while_nobody_looks() -> None:
+async def test_without_visitors_nothing_is_worked_out() -> None:
     scene = Scene()
     scene.many(300)
     board = scene.console.board

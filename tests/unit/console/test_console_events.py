@@ -64,7 +64,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.console.LONGEST_PAUSE", 0.02)
 
 
-async def test_the_newest_are_kept_and_only_ours_are_asked_for() -> None:
+async def test_the_newest_events_are_kept_and_only_those_of_aim_adapters_requested() -> None:
     api = Api([event(number) for number in range(500, 0, -1)])
     follower = EventFollower(api, None)  # type: ignore[arg-type]
     running = asyncio.create_task(follower.run())
@@ -97,7 +97,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize(("error", "words"), TROUBLE.values(), ids=TROUBLE)
-async def test_trouble_is_told_and_passes(error: ApiError, words: str) -> None:
+async def test_a_problem_is_reported_until_it_is_over(error: ApiError, words: str) -> None:
     api = Api([event(1)], error, error, [event(2)])
     follower = EventFollower(api, None)  # type: ignore[arg-type]
     running = asyncio.create_task(follower.run())

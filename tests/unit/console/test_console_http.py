@@ -99,7 +99,7 @@ async def test_filter_and_pages_without_a_script() -> None:
         assert "No service matches this filter" in (await http.get(f"{url}?q=other")).text
 
 
-async def test_an_own_fault_is_told_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_internal_error_is_reported_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.console.board.page = None  # type: ignore[assignment, method-assign]
     async with scene.served() as url, client() as http:
@@ -269,7 +269,7 @@ def _failing(turn: int) -> Callable[[dict[str, Any]], None]:
     return lambda one: one["status"].update(adapters=[entry])
 
 
-async def test_a_reader_that_does_not_read_is_cut_and_holds_up_nobody() -> None:
+async def test_a_reader_that_does_not_read_is_cut_and_blocks_no_other() -> None:
     scene = Scene(limits=QUICK)
     scene.put(*(service("team-a", f"gemma-{number:03d}") for number in range(100)))
     async with scene.served(send_buffer=8192) as url, client() as http, asyncio.timeout(60):

@@ -152,7 +152,7 @@ async def test_says_what_it_cannot_know(make: type[Scene], words: str) -> None:
     assert words in check(await whole(make())).text
 
 
-async def test_the_worst_is_told_first_and_ranks_stand_against_the_ceiling() -> None:
+async def test_the_worst_is_shown_first_and_ranks_beside_the_ceiling() -> None:
     scene = Scene()
     scene.base()
     scene.artifact("wide", 16)

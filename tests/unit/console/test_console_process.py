@@ -30,7 +30,7 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
     api.served |= {kind.plural for kind in AIM_KINDS}
     one = service("team-a", "gemma", adapter("cs-tone-v3"))
     api.put("aimservices", "team-a", "gemma", spec=one["spec"], status=one["status"])
-    api.put("events", "team-a", "e1", reason="AdapterLoaded", message="told by another replica", type="Normal")
+    api.put("events", "team-a", "e1", reason="AdapterLoaded", message="written by another replica", type="Normal")
     stop = Stop()
     async with serve(api) as server, asyncio.timeout(60):
         write_kubeconfig(tmp_path / "kubeconfig", server)
@@ -40,7 +40,7 @@ async def test_the_console_in_the_process(tmp_path: Path, monkeypatch: pytest.Mo
             "bind_address": "127.0.0.1",
         }
         given |= {"health_port": "0", "drain": "200ms", "admission": False, "console": console}
-        # nothing reconciles here: the controllers wait for a lease that somebody else holds
+        # nothing reconciles here: the controllers wait for a lease that another process holds
         api.put("leases", "ns", "aim-adapters", spec=_held())
         task = asyncio.create_task(app.serve.serve(load_settings(given, environ={})[0], stop))
         await until(lambda: bool(made) and all(one.started for one in made[0]._servers))
@@ -58,7 +58,7 @@ async def _look(http: httpx.AsyncClient, url: str, api: FakeApi, stop: Stop) -> 
     async with http.stream("GET", f"{url}/stream") as answer:
         heard = events(answer)
         told = ""
-        while not ("gemma" in told and "told by another replica" in told):
+        while not ("gemma" in told and "written by another replica" in told):
             told += json.dumps((await anext(heard))[1])
         assert "serves no admission webhook" in told
         stop.ask()

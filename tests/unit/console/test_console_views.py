@@ -54,7 +54,7 @@ def test_progress_is_a_percentage_whatever_is_written() -> None:
     assert (one.percentage, one.total) == (100, None)
 
 
-def test_conditions_tell_what_is_missing_and_echoes_are_left_out() -> None:
+def test_conditions_show_what_is_missing_and_echoes_are_left_out() -> None:
     conditions = [
         {"type": "InferenceServiceReady", "status": "False", "reason": "Gated", "message": "waits"},
         {"type": "CacheReady", "status": "False", "reason": "CachesNotReady", "message": "base: 3 %"},
@@ -80,7 +80,7 @@ def test_trouble(one: dict[str, Any], trouble: bool, staging: bool) -> None:
     assert (found.trouble, found.staging) == (trouble, staging)
 
 
-def test_equal_contents_lie_on_a_disk_once() -> None:
+def test_equal_contents_count_once_per_disk() -> None:
     one, other = service("a", "b", adapter("x"), adapter("y")), service("a", "c", adapter("x"))
     assert used_bytes([brief(one), brief(other)]) == 2 * 118 * MIB
 

@@ -24,8 +24,8 @@ HARMLESS = {
     ),
     "a fragment goes": ('"https://b.example/x#token=abc"', '"https://b.example/x?…"'),
     "the value of a variable goes": (
-        'spec.env[0].value: Invalid value: "hf_s3cret": is no value (mend it)',
-        'spec.env[0].value: Invalid value: "…": is no value (mend it)',
+        'spec.env[0].value: Invalid value: "hf_s3cret": is invalid (fix it)',
+        'spec.env[0].value: Invalid value: "…": is invalid (fix it)',
     ),
     "of a profile's too": (
         'spec.profileOverrides.containerEnv[2].value: Invalid value: "a\\"b": no',

@@ -78,7 +78,7 @@ NOT_REVIEWS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("path", ["/validate", "/mutate"])
 @pytest.mark.parametrize("body", NOT_REVIEWS.values(), ids=NOT_REVIEWS)
-async def test_a_body_that_is_no_review_gets_a_civil_400(app: Admission, body: bytes, path: str) -> None:
+async def test_a_body_that_is_not_a_review_gets_a_civil_400(app: Admission, body: bytes, path: str) -> None:
     reply = await post(app, body, path)
     response = reply.json()["response"]
     assert reply.status_code == 400
@@ -99,7 +99,7 @@ async def test_an_update_without_its_old_object_gets_a_civil_400(app: Admission)
 
 
 async def test_a_delete_review_is_allowed(app: Admission) -> None:
-    """Deletion is never intercepted, even if somebody registers it."""
+    """Deletion is never intercepted, even if a webhook configuration registers it."""
     assert (await answer(app, review(None, BAD, operation="DELETE")))["allowed"] is True
 
 
@@ -221,7 +221,7 @@ class Fails:
 
 
 class Reads:
-    """A reader over another world."""
+    """A reader over other objects."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -267,7 +267,7 @@ async def test_a_refusal_that_rests_on_another_object_is_confirmed() -> None:
     assert {ref.name for ref in reader.asked} == {"medical", "default"}
 
 
-async def test_a_stale_cache_refuses_nobody() -> None:
+async def test_a_stale_cache_causes_no_refusal() -> None:
     app = Admission(surroundings(RANK_64), Reads(surroundings()))
     assert (await answer(app, review(DYNAMIC)))["allowed"] is True
 
@@ -324,7 +324,7 @@ async def test_confirmation_is_bounded_by_the_timeout_of_the_request() -> None:
     assert asyncio.get_running_loop().time() - started < 0.5
 
 
-# -- faults of ours -------------------------------------------------------------------------------------------------
+# -- internal errors ------------------------------------------------------------------------------------------------
 
 
 async def test_a_failing_rule_answers_500_and_the_others_speak(

@@ -75,7 +75,7 @@ runtimeConfigName: default
 
 
 def _spoilt(value: Any) -> Iterator[Any]:
-    """Every value that one odd part in the place of one part makes."""
+    """Every value with one unusual part instead of one of its parts."""
     yield from ODD
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         for part in _spoilt(value[key]):
@@ -85,7 +85,7 @@ def _spoilt(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("left_out", [(), ("model", "template"), ("profile", "template"), ("profile",)])
-def test_nor_where_any_one_part_is_odd(left_out: tuple[str, ...]) -> None:
+def test_nor_where_any_one_part_is_unusual(left_out: tuple[str, ...]) -> None:
     spec = {field: part for field, part in parse(FULL).items() if field not in left_out}
     plain = manifest("AIMService", {}) | {"spec": spec}
     for other in _spoilt(spec):
@@ -121,7 +121,7 @@ def test_a_rule_is_asked_about_its_refused_example(entry: Rule) -> None:
         "{adapterMode: dynamic, caching: {mode: Shared}, replicas: 3, runtimeConfigName: default}",
     ],
 )
-def test_nobody_is_asked_about_a_usual_service(spec: str) -> None:
+def test_no_rule_is_asked_about_a_usual_service(spec: str) -> None:
     new = manifest("AIMService", {"spec": parse(spec)})
     edited = merge(new, {"spec": {"replicas": 2}})
     assert left_to_ask(seen(new, None, surroundings()), BASES) == ()
@@ -139,7 +139,7 @@ def test_only_those_are_asked_whom_it_concerns() -> None:
 
 class _Broken(SnapshotWorld):
     def get(self, kind: Kind, namespace: str | None, name: str) -> Any:
-        raise RuntimeError("the world is broken")
+        raise RuntimeError("the cache is broken")
 
 
 def test_a_look_that_fails_leaves_it_to_the_rules() -> None:

@@ -225,7 +225,7 @@ def test_other_kinds_and_operations_are_read_whole() -> None:
         assert read_lean(orjson.dumps(sent)) is None
 
 
-def test_a_number_that_no_double_holds_is_not_seen_where_nobody_reads() -> None:
+def test_a_number_that_no_double_holds_is_not_seen_where_no_rule_reads() -> None:
     body = _text().replace('"llm"', "1e999").encode()
     assert isinstance(parse_review(body), Malformed)
     assert read_lean(body) is not None

@@ -33,7 +33,7 @@ class Caller:
 
     @transport.setter
     def transport(self, _: asyncio.Transport) -> None:
-        raise AssertionError("nobody changes a transport")
+        raise AssertionError("a transport is never replaced")
 
     def write(self, data: bytes) -> None:
         self.told.append(data)
@@ -43,7 +43,7 @@ class Caller:
 
 
 class Turns:
-    """An outbox on a loop whose clock stands still until its turn ends."""
+    """An outbox on a loop whose clock does not move until its turn ends."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -100,7 +100,7 @@ def test_what_waits_is_not_overtaken_where_the_clock_moves_first() -> None:
     assert caller.told == [b"1", b"2", b"3"]
 
 
-def test_who_has_gone_or_goes_another_way_harms_nobody() -> None:
+def test_a_caller_that_has_gone_or_takes_another_path_harms_no_other() -> None:
     turns, first, gone, usual, last = Turns(), Caller(), Caller(), Caller(), Caller()
     for caller in (first, gone, usual, last):
         turns.ask(caller, b"it")
@@ -110,7 +110,7 @@ def test_who_has_gone_or_goes_another_way_harms_nobody() -> None:
 
 
 def on_uvloop(story: object) -> None:
-    """Run with the loop of the product, whose clock stands still within a turn."""
+    """Run with the loop of the product, whose clock does not move within a turn."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story)  # type: ignore[arg-type] # a coroutine
 
@@ -133,7 +133,7 @@ def test_many_connections_at_once_are_all_answered() -> None:
 
 
 def test_answers_come_before_the_end_of_their_connection() -> None:
-    """However it ends: by what is no HTTP, by the other side, by the server."""
+    """However it ends: by bytes that are not HTTP, by the other side, by the server."""
 
     async def told(server: LoopServer, sent: bytes, *, half_closed: bool = False) -> bytes:
         reader, writer = await open_to(server)
@@ -182,7 +182,7 @@ def test_the_usual_way_keeps_the_order_and_a_target_that_is_none_is_a_400() -> N
 
 def test_the_end_of_a_server_loses_no_answer() -> None:
     class Ends(AtOnceApp):
-        """The server is told to end, and ends its connections, in the very turn of the answers."""
+        """The server ends its connections in the same turn as the answers."""
 
         server: LoopServer
 
