@@ -44,7 +44,7 @@ def _lines() -> Iterator[str]:
         yield from (f"## {group}", "")
         rows = [_row(info) for info in settings if info.group == group]
         yield from table(("key", "flag", "variable", "default", "what it is"), rows)
-    yield "\\* In the chart this follows from another value (see the chart's README) and is no key of `settings`."
+    yield "\\* In the chart this follows from another value (see the chart's README), so `settings` has no such key."
     yield from ("", "## Fixed numbers", "", "Not settings, for orientation.", "")
     yield from table(("name", "value", "what it is"), _fixed())
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.application import LISTENERS, at_listener, create_application, routes_of
 from app.health import Readiness, flag_check, health_router
@@ -41,8 +42,17 @@ def whole(scene: Scene) -> FastAPI:
 
 @pytest.fixture
 def client(whole: FastAPI) -> Iterator[TestClient]:
-    with TestClient(whole, base_url="http://localhost", client=("127.0.0.1", 1), follow_redirects=False) as found:
+    with TestClient(forwarded(whole), base_url="http://localhost", follow_redirects=False) as found:
         yield found
+
+
+def forwarded(app: ASGIApp) -> ASGIApp:
+    """Return the application as a port-forward reaches it: from inside the pod."""
+
+    async def local(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "client": ("127.0.0.1", 1)}, receive, send)
+
+    return local
 
 
 def test_every_route_answers(whole: FastAPI, client: TestClient, scene: Scene) -> None:
@@ -109,7 +119,7 @@ SERVED = {
 @pytest.mark.parametrize(("listener", "served"), SERVED.items(), ids=SERVED)
 def test_a_listener_serves_only_its_routes(whole: FastAPI, listener: str, served: dict[str, int]) -> None:
     """Each path gets a POST: 404 for hidden routes, 405 for those that only take a GET."""
-    client = TestClient(at_listener(whole, listener), base_url="http://localhost", client=("127.0.0.1", 1))
+    client = TestClient(forwarded(at_listener(whole, listener)), base_url="http://localhost")
     assert {path: client.post(path, content=REVIEW).status_code for path in served} == served
 
 
