@@ -16,7 +16,6 @@ _QUIET = (
     "uvicorn",
     "uvicorn.error",
     "uvicorn.access",
-    "httpx",
     "httpcore",
     "botocore",
     "urllib3",

@@ -83,7 +83,7 @@ def _modules(tree: ast.AST, *, for_types: bool) -> Iterator[str]:
         yield from _modules(node, for_types=for_types)
 
 
-_BY_NAME = frozenset({"kubernetes_asyncio", "httpx"})  # imported by importlib.import_module, to start faster
+_BY_NAME = frozenset({"kubernetes_asyncio"})  # imported by importlib.import_module, to start faster
 
 
 def test_what_the_product_imports_is_declared() -> None:
