@@ -7,6 +7,8 @@ PY := $(RUN)/python
 STAMP := $(VENV)/.installed
 PYTEST := $(RUN)/pytest
 WORKERS ?= 2
+# tests on a cluster wait for a third of their time
+CLUSTER_WORKERS ?= 3
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 AUDIT_VENV ?= .venv-audit
@@ -69,7 +71,7 @@ test-unit: $(STAMP) ## unit tests: no cluster
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile
 
 .PHONY: test-chart
 test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
