@@ -1,8 +1,8 @@
 # syntax=docker/dockerfile:1
 # The image of the server and of its Jobs. tests/chart/test_image.py runs these steps in a clean directory.
 #
-# The tag names one release of Python on one release of Debian; no digest is written here, since nobody could check it
-# where this was made. Whoever can reach the registry pins it as well:
+# The tag names one release of Python on one release of Debian. This file names no digest, because none could be
+# verified when it was written. Pin the digest as well where the registry can be reached:
 #   docker build --build-arg PYTHON_IMAGE=python:3.11.14-slim-bookworm@sha256:… .
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 

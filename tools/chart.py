@@ -1,7 +1,7 @@
 """The chart's schema of values and its README, made from chart/values.yaml and the settings: `python -m tools.chart`.
 
-values.yaml is the only place where a value is described. Above each stands `# -- what it is`, going on in further
-comment lines; `# @schema {…}` adds JSON schema. Whatever is not there is refused by the schema.
+values.yaml is the only place where a value is described. The comment above each value begins
+with `# -- ` and may have more lines; `# @schema {…}` adds JSON schema. The schema refuses every other value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.generated import ROOT, Target, run
 
 CHART = ROOT / "chart"
 VALUES = CHART / "values.yaml"
-# Settings that the chart derives from other values, or that a pod must not be told.
+# Settings that the chart derives from other values, or that a pod must not get.
 DERIVED_SETTINGS = frozenset(
     {
         "admission",
@@ -79,7 +79,7 @@ class Value:
 def read_values(text: str) -> list[Value]:
     """Return all values in the file's order, groups before what they hold.
 
-    Raises: ValueError for a value without description, or one whose type cannot be told.
+    Raises: ValueError for a value without description, or one whose type is unknown.
     """
     root = yaml.compose(text)
     if not isinstance(root, yaml.MappingNode):
@@ -95,7 +95,7 @@ def _walk(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Val
         if not value.is_group and not description:
             raise ValueError(f'{path}: has no description ("# -- …" above it)')
         if isinstance(inner, yaml.MappingNode | yaml.SequenceNode) and not inner.value and not extra:
-            raise ValueError(f'{path}: is empty, its type must be told ("# @schema …" above it)')
+            raise ValueError(f'{path}: is empty, so it needs a type ("# @schema …" above it)')
         yield value
         if value.is_group:
             assert isinstance(inner, yaml.MappingNode)
@@ -115,7 +115,7 @@ def _comment_above(lines: list[str], line: int, path: str) -> tuple[str, Schema]
             try:
                 extra |= json.loads(text.removeprefix("@schema "))
             except ValueError as error:
-                raise ValueError(f"{path}: its @schema line is no JSON: {error}") from error
+                raise ValueError(f"{path}: its @schema line is not valid JSON: {error}") from error
         elif text.startswith("-- "):
             told = True
             words = [text.removeprefix("-- ")]
@@ -169,7 +169,7 @@ def _type(value: Value) -> str:
             return "array"
         case dict():
             return "object"
-    raise ValueError(f"{value.path}: its type cannot be told from its default")
+    raise ValueError(f"{value.path}: its type does not follow from its default")
 
 
 def _definitions() -> dict[str, Schema]:

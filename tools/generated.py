@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class Target:
     """Something to generate: `render` gives texts by file name, which go below `directory`.
 
-    `owned`: glob of the files of the directory that must all be generated ones; empty: others may lie there too.
+    `owned`: glob of the files that must all be generated; empty: the directory may hold other files.
     """
 
     title: str
@@ -42,7 +42,7 @@ def run(argv: Sequence[str], target: Target) -> int:
 
 
 def write(target: Target, directory: Path) -> None:
-    """Write all files anew and remove generated ones that have no source any more."""
+    """Write all files again, and remove generated files that have no source any more."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = target.render()
     for name, text in texts.items():

@@ -16,7 +16,7 @@ def heading(title: str, module: str, source: str) -> list[str]:
 
 
 def cell(text: str) -> str:
-    """Return text that can stand in a cell: on one line, bars escaped, `<word>` outside of code kept visible."""
+    """Return text for one cell of a table: on one line, bars escaped, `<word>` outside of code kept visible."""
     parts = " ".join(text.split()).split("`")
     shown = [part if number % 2 else _PLACEHOLDER.sub("&lt;", part) for number, part in enumerate(parts)]
     return _BAR.sub(r"\\|", "`".join(shown))

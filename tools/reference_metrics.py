@@ -45,7 +45,7 @@ class MetricInfo:
 
     @property
     def group(self) -> str:
-        """Heading of the page that it stands under."""
+        """The heading of the page that lists it."""
         return _GROUPS.get(self.name.removeprefix(PREFIX).partition("_")[0], _OTHERS)
 
 
@@ -75,9 +75,9 @@ def _modules() -> Iterator[str]:
 
 
 def _info(metric: Collector) -> MetricInfo:
-    (family,) = metric.describe()  # type: ignore[attr-defined] # all of ours have it
+    (family,) = metric.describe()  # type: ignore[attr-defined] # every metric of this project has it
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels = tuple(getattr(metric, "_labelnames", ()))  # the library tells it nowhere else while there is no sample
+    labels = tuple(getattr(metric, "_labelnames", ()))  # without a sample the library has the labels only here
     return MetricInfo(name, family.type, labels, family.documentation)
 
 
@@ -102,7 +102,7 @@ def _lines(metrics: list[MetricInfo]) -> Iterator[str]:
         ]
         if rows:
             yield from (f"## {group}", "")
-            yield from table(("metric", "type", "labels", "tells"), rows)
+            yield from table(("metric", "type", "labels", "description"), rows)
     yield "A histogram `X` is stored as `X_bucket`, `X_count` and `X_sum`."
 
 

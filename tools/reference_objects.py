@@ -126,7 +126,7 @@ def _rows(shape: Node, defs: Node, prefix: str) -> Iterator[_Row]:
 
 
 def _unwrapped(node: Node) -> Node:
-    """`X | null` as X, with what stands beside it."""
+    """`X | null` as X, with the words beside it."""
     choices = [choice for choice in node.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return node
@@ -138,7 +138,7 @@ def _model_name(node: Node) -> str:
 
 
 def _inner_model(node: Node) -> tuple[str, str]:
-    """The model whose fields lie below this one, and what its path needs: `[]` for a list, `.<key>` for a map."""
+    """The model of the fields below this one, and what its path needs: `[]` for a list, `.<key>` for a map."""
     if "items" in node:
         return _model_name(node["items"]), "[]"
     if isinstance(node.get("additionalProperties"), Mapping):

@@ -19,7 +19,7 @@ FIXED = {
     "job_ttl": "A net only: finished Jobs are deleted once their result is recorded.",
     "progress_port": "Port on which a running download answers `GET /progress`.",
 }
-"""What the reconciler is built with and nobody can set, in words."""
+"""Constants of the reconciler that no setting changes, each with a description."""
 
 
 def render() -> dict[str, str]:

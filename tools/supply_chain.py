@@ -1,8 +1,8 @@
-"""What `make audit` and `make sbom` say: reads what pip-audit and cyclonedx-py wrote, and the lock.
+"""The reports of `make audit` and `make sbom`, made from the output of pip-audit and cyclonedx-py and from the lock.
 
-pip-audit ends well although it could ask nobody about a package: here that is told apart, with an exit status of its
-own. cyclonedx-py knows no dependencies between the lines of a lock: here the lock's `# via` lines are added.
-Standard library only: it runs beside those programs.
+pip-audit succeeds even when it cannot check a package. This module gives that case an exit status of its own.
+cyclonedx-py does not know the dependencies between the lines of a lock. This module adds them from the `# via` lines.
+It uses the standard library only, because it runs in the environment of those programs.
 """
 
 from __future__ import annotations

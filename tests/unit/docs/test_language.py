@@ -9,7 +9,7 @@ import pytest
 from tests.unit.docs.language import ALLOWED, BANNED, ROOT, Found, allowed, find, judge, pieces, places
 
 _NOT_CLEAN_YET = """
-tools tests/chart tests/unit/disk tests/unit/tools Dockerfile docs/metrics.md
+tests/chart tests/unit/disk
 """
 PENDING = frozenset(_NOT_CLEAN_YET.split())
 

@@ -197,7 +197,7 @@ def test_a_page_among_others_is_left_its_neighbours(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["objects.md", "written-by-hand.md"]
 
 
-def test_the_page_names_every_field_and_marks_those_that_nobody_acts_on() -> None:
+def test_the_page_names_every_field_and_marks_those_without_effect() -> None:
     page = reference.render_reference()[reference.PAGE]
     for kind in AIM_KINDS:
         assert f"\n## {kind.kind}\n" in page
@@ -208,7 +208,7 @@ def test_the_page_names_every_field_and_marks_those_that_nobody_acts_on() -> Non
 
 
 STRUCTURAL_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nullable is unwrapped, what stands beside it wins": (
+    "nullable is unwrapped, and the words beside it win": (
         {"anyOf": [{"type": "string", "description": "inner"}, {"type": "null"}], "description": "outer"},
         {"description": "outer", "type": "string"},
     ),
