@@ -69,5 +69,5 @@ CASES: dict[str, JsonObject] = {
         "clusterRuntimeConfig": {"enabled": True, "spec": {"adapterRuntime": {"maxRank": 64}}},
     },
 }
-# `helm template` knows no cluster: these kinds are said to exist, as they do from the first upgrade on.
+# `helm template` knows no cluster: the tests declare that these kinds exist, as they do from the first upgrade on.
 API_VERSIONS = ("--api-versions=aim.eai.amd.com/v1alpha1/AIMClusterRuntimeConfig",)

@@ -182,7 +182,7 @@ def lives(plane: Plane) -> set[tuple[str, int]]:
 
 @pytest.fixture(scope="session")
 def helm_program() -> Path:
-    """The real helm, built when nobody did yet."""
+    """The real helm, built if it is not in the cache."""
     return asyncio.run(ensure_programs(Progress(lambda _: None), (HELM_MODULE,)))["helm"]
 
 

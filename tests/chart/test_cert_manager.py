@@ -1,7 +1,7 @@
 """cert-manager for real: Issuer → Certificate → Secret → mounted → served → caBundle → the first review, and rotations.
 
 The whole development cluster runs, with its two replicas on self-managed certificates at first: the change of the mode
-is part of the test, and reviews go on all the time.
+is part of the test, and reviews continue all the time.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def test_a_new_authority_and_its_leaf(plane: Plane, switched: Helm) -> None:
     assert lives(plane) == alive
 
 
-def test_a_bundle_that_somebody_removes_comes_back(plane: Plane, switched: Helm) -> None:
+def test_a_bundle_that_another_client_removes_comes_back(plane: Plane, switched: Helm) -> None:
     for kind in CONFIGURATIONS:
         change = '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'
         plane.kubectl("patch", kind, RELEASE, "--type=json", "-p", change)

@@ -129,7 +129,7 @@ def overrides(value: str) -> JsonObject:
 
 
 def template_pipeline() -> list[JsonObject]:
-    """Return model, template and a service of them; and the same as cluster kinds, on which only a status is told."""
+    """Return model, template and a service of them; and the same as cluster kinds, which only get a status."""
     # another base than the one above, so that the cache makes an artifact of its own
     source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
     image = "aim-dev/model-server:0.13.0"
@@ -287,7 +287,7 @@ SOME = {  # of whichever was asked: quick reviews all go over the API server's o
 }
 
 
-def test_the_metrics_tell_of_that_life(plane: Plane, worked: list[JsonObject]) -> None:
+def test_the_metrics_count_these_changes(plane: Plane, worked: list[JsonObject]) -> None:
     """What operators ask for has samples above zero on live servers, and what they show is documented."""
     pages = [scrape(f"http://{pod['status']['podIP']}:8080/metrics") for pod in pods(plane)]
     assert len(pages) == 2

@@ -67,7 +67,7 @@ class Server:
             connection.close()
 
     def health(self, path: str) -> int:
-        """Return the status of a plain request to the health port; 0 while nobody answers."""
+        """Return the status of a plain request to the health port; 0 while there is no answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.ports["health"], timeout=10)
         try:
             connection.request("GET", path)
@@ -79,7 +79,7 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return free ports."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [found.getsockname()[1] for found in sockets]
     for found in sockets:
@@ -164,7 +164,7 @@ def test_client_certificates_and_protected_metrics(plane: Plane, release: Helm, 
         assert status == 200
         assert "spec.compatibleWith" in said
 
-        assert plane.get("lease", RELEASE, NAMESPACE) is None, "admission only: nobody leads"
+        assert plane.get("lease", RELEASE, NAMESPACE) is None, "admission only: there is no leader"
         assert server.health("/metrics") == 404, "the plain port shows none"
         assert server.ask("metrics", "/metrics")[0] == 401
         assert server.ask("metrics", "/metrics", token="made.up.token")[0] == 401

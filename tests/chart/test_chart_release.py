@@ -213,7 +213,7 @@ def test_uninstall_removes_the_webhooks_before_anything_else(plane: Plane, relea
     assert set(deleted[:2]) == set(CONFIGURATIONS)
 
 
-def test_an_uninstall_that_stops_half_way_blocks_nobody(plane: Plane, release: Helm, tmp_path: Path) -> None:
+def test_an_uninstall_that_stops_half_way_blocks_no_apply(plane: Plane, release: Helm, tmp_path: Path) -> None:
     """The user may not delete Deployments: helm stops there, as it would when it is killed."""
     release.install("install", SMALL)
     plane.kubectl("wait", "--for=condition=Established", "crd/aimartifacts.aim.eai.amd.com", "--timeout=30s")
@@ -251,7 +251,7 @@ def test_rescue_of_a_stuck_cluster(plane: Plane, release: Helm) -> None:
     """The one line of docs/operations.md, and the way back."""
     release.install("install", SMALL)
     plane.kubectl("wait", "--for=condition=Established", "crd/aimartifacts.aim.eai.amd.com", "--timeout=30s")
-    plane.wait(lambda: "failed calling webhook" in plane.apply(artifact("x"), check=False), "nobody answers")
+    plane.wait(lambda: "failed calling webhook" in plane.apply(artifact("x"), check=False), "no webhook answers")
     line = _rescue_line()
     plane.kubectl(*line.split()[1:])
     plane.wait(lambda: "created" in plane.apply(artifact("x"), check=False), "applies work")
@@ -296,7 +296,7 @@ def test_taking_over_definitions_that_another_tool_installed(plane: Plane, relea
 
 @contextmanager
 def reviewed(plane: Plane, release: Helm, values: JsonObject | None = None) -> Iterator[AdmissionStub]:
-    """Install with a certificate of ours, and answer in the place of the server."""
+    """Install with a certificate of the test, and answer instead of the server."""
     authority, leaf = make_pair(f"{RELEASE}-webhook.{NAMESPACE}.svc")
     certificates = {"mode": "provided", "caBundle": authority.certificate.decode()}
     release.install("install", {**SMALL, **(values or {}), "certificates": certificates})

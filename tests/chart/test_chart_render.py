@@ -163,7 +163,7 @@ def test_defaults_of_settings_fit_the_default_names(helm: Helm) -> None:
 # -- webhooks -------------------------------------------------------------------------------------------------------
 
 
-def test_webhooks_see_every_kind_and_version_of_ours_and_no_other(helm: Helm) -> None:
+def test_webhooks_see_every_aim_kind_and_version_and_no_other(helm: Helm) -> None:
     """Prevents: a webhook on pods, nodes or leases keeps everything from starting, itself too."""
     rules = _one(helm.objects({}), "ValidatingWebhookConfiguration", "aim-adapters")["webhooks"][0]["rules"]
     seen = {
@@ -228,7 +228,7 @@ def test_rights_are_narrow(helm: Helm, name: str) -> None:
 
 
 def test_each_rule_says_why(helm: Helm) -> None:
-    """Above each rule of a role stands its reason."""
+    """A comment above each rule of a role gives its reason."""
     for name in CASES:
         lines = helm.template(CASES[name], "--show-only=templates/rbac.yaml").splitlines()
         for above, line in pairwise(lines):

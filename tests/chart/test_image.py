@@ -96,7 +96,7 @@ def test_the_base_has_a_python_that_we_support() -> None:
     assert (int(version[1]), int(version[2])) == sys.version_info[:2], "the lock is made for this one"
 
 
-def test_the_result_runs_as_nobody_special() -> None:
+def test_the_result_runs_as_an_ordinary_user() -> None:
     assert of("USER", 1) == ["1000:1000"]
     assert json.loads(of("ENTRYPOINT", 1)[0]) == ["aim-adapters"]
     assert json.loads(of("CMD", 1)[0]) == ["serve"]
@@ -135,7 +135,7 @@ def test_what_is_copied_is_not_ignored() -> None:
     wanted = {name for text in of("COPY", 0) for name in text.split()[:-1]}
     assert {rule[1:] for rule in rules if rule.startswith("!")} == wanted
     packages = set(re.findall(r'"([a-z]+)"', re.search(r"^packages = \[(.*)\]$", _pyproject(), re.MULTILINE)[1]))  # type: ignore[index]
-    assert packages <= wanted, "a package of ours is missing in the image"
+    assert packages <= wanted, "a package of the project is missing in the image"
 
 
 def test_the_build_lock_is_part_of_the_development_lock() -> None:
@@ -208,7 +208,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def run_in_image(built: Path, tmp_path: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as a container would: the image's variables, and none of ours."""
+    """Run a program as a container would: the image's variables, and none of the test's."""
     environment = {"PATH": f"{built}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
@@ -263,7 +263,7 @@ def test_the_last_step_leaves_nothing_that_installs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "alive"), [(200, True), (503, False), (None, False)])
-def test_the_health_check_tells_alive_from_dead(built: Path, tmp_path: Path, answer: int | None, alive: bool) -> None:
+def test_the_health_check_knows_alive_from_dead(built: Path, tmp_path: Path, answer: int | None, alive: bool) -> None:
     class Health(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(answer if answer is not None and self.path == "/healthz" else 404)

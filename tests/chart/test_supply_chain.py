@@ -45,7 +45,7 @@ def copy_of(bom: JsonObject) -> JsonObject:
     return found
 
 
-def test_the_lock_tells_who_asks_for_what() -> None:
+def test_the_lock_shows_which_package_needs_which() -> None:
     pins = read_lock(LOCK)
     assert {name: (pin.version, pin.via) for name, pin in pins.items()} == {
         "anyio": ("4.16.0", ["fastapi", "httpx"]),
@@ -80,7 +80,7 @@ SKIPPED: JsonObject = {"name": "six", "skip_reason": "not found"}
 REPORTS = {
     "all is well": ([ASKED], 0, "1 of 1 packages asked about, 0 known"),
     "one is known": ([ASKED, HIT], VULNERABLE, "httpx 0.1: PYSEC-1 (fixed in: 0.2)"),
-    "nobody could be asked": ([SKIPPED], UNKNOWN, "NOT AUDITED: 1 of 1 packages (six)"),
+    "no service could be asked": ([SKIPPED], UNKNOWN, "NOT AUDITED: 1 of 1 packages (six)"),
     "one is known, others could not be asked": ([HIT, SKIPPED], VULNERABLE, "NOT AUDITED: 1 of 2"),
     "an empty report": ([], UNKNOWN, "0 of 0"),
 }
@@ -93,7 +93,7 @@ def test_what_was_not_asked_is_not_called_safe(packages: list[JsonObject], statu
     assert words in "\n".join(lines)
 
 
-def test_a_program_that_failed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_failed_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").write_text("Traceback\nConnectionError: api.osv.dev\n\n")
     assert main(["audit", str(tmp_path / "report"), str(tmp_path / "log")]) == UNKNOWN
     assert "nothing was audited: ConnectionError: api.osv.dev" in capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_make_sbom_for_real() -> None:
 
 @for_real
 def test_make_audit_for_real() -> None:
-    """Whether the service can be reached is not ours: what is said must fit what happened."""
+    """The service may be out of reach. The report must match what happened."""
     done = make("audit")
     said = done.stdout + done.stderr
     status = 0 if done.returncode == 0 else int(re.findall(r"Error (\d+)", said)[-1])

@@ -71,7 +71,7 @@ def test_cyclic_checksums_are_the_published_ones(kind: str) -> None:
 @given(st.data(), st.sampled_from(["sha256", "sha1", "md5", "crc32", "crc32c", "crc64nvme"]))
 @settings(max_examples=60, deadline=None)
 def test_checksums_of_parts(draw: st.DataObject, kind: str) -> None:
-    """However the bytes arrive: the value is that of the parts, and a part more, less or another is told."""
+    """However the bytes arrive: the value is that of the parts. A missing, extra or different part is reported."""
     sizes = draw.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
     data = draw.draw(st.binary(min_size=sum(sizes), max_size=sum(sizes)))
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=5)))
@@ -116,7 +116,11 @@ VARIANTS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
         f"parts {name}": ({"checksum": kind} | PARTS, [], f"{name.lower()} of N parts")
         for name, kind in COMPOSITE.items()
     },
-    "parts of odd sizes": ({"checksum": COMPOSITE["CRC32C"], "part_sizes": [900, 2500, 1300]}, [], "crc32c of N parts"),
+    "parts of mixed sizes": (
+        {"checksum": COMPOSITE["CRC32C"], "part_sizes": [900, 2500, 1300]},
+        [],
+        "crc32c of N parts",
+    ),
     "one part": ({"checksum": COMPOSITE["SHA1"], "part_size": 1 << 20}, [], "sha1 of N parts"),
     "parts asked one by one, attributes forbidden": (
         {"checksum": COMPOSITE["SHA256"], "part_sizes": [900, 2500, 1300]},
@@ -128,7 +132,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
         [NO_ATTRIBUTES | {"status": 501}],
         "crc32 of N parts",
     ),
-    "parts of sizes that nobody tells": (
+    "parts of unknown sizes": (
         {"checksum": COMPOSITE["SHA256"]} | PARTS,
         [NO_ATTRIBUTES | {"status": 405}, NO_PARTS],
         "size",
@@ -136,8 +140,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str]] = {
     "ETag": ({"checksum": "NONE"}, [], "md5"),
     "ETag with the service's own key": ({"checksum": "NONE", "encryption": "AES256"}, [], "md5"),
     "ETag of parts": ({"checksum": "NONE"} | PARTS, [], "md5 of N parts"),
-    "ETag of parts of odd sizes": ({"checksum": "NONE", "part_sizes": [900, 2500, 1300]}, [], "md5 of N parts"),
-    "ETag of parts that nobody tells": ({"checksum": "NONE"} | PARTS, [NO_PARTS], "size"),
+    "ETag of parts of mixed sizes": ({"checksum": "NONE", "part_sizes": [900, 2500, 1300]}, [], "md5 of N parts"),
+    "ETag of unknown parts": ({"checksum": "NONE"} | PARTS, [NO_PARTS], "size"),
     "KMS": ({"checksum": "NONE", "encryption": "aws:kms"}, [], "size"),
     "KMS in parts": ({"checksum": "NONE", "encryption": "aws:kms:dsse"} | PARTS, [], "size"),
     "KMS with a checksum": ({"checksum": "CRC64NVME", "encryption": "aws:kms"}, [], "crc64nvme"),
@@ -167,7 +171,7 @@ def verified(disk: Path) -> str:
 
 @pytest.mark.parametrize(("settings", "faults", "how"), VARIANTS.values(), ids=VARIANTS)
 def test_each_variant(s3: S3Server, folder: Path, settings: dict[str, Any], faults: list[Any], how: str) -> None:
-    """The record tells what proved the bytes; wrong bytes of the right size are told wherever anything can."""
+    """The record shows what verified the bytes. Wrong bytes are reported wherever a checksum exists."""
     publish(s3, GOOD, fixture_files(GOOD), "bucket")
     described(s3, GOOD, **settings)
     job = Job(folder / "disk", f"s3://bucket/{GOOD}")
@@ -226,7 +230,7 @@ def test_many_parts_are_inferred_from_the_first(s3: S3Server, folder: Path, monk
 
 
 def test_a_store_with_other_etags(folder: Path, clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`…-N` of a service that nobody knows may be anything: bytes that came twice the same are what it has."""
+    """`…-N` of an unknown service may be anything: bytes that came twice the same are what it has."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     (folder / "s3").mkdir()
@@ -262,7 +266,7 @@ def test_a_resume_is_verified_as_a_whole(s3: S3Server, folder: Path) -> None:
 def test_a_file_that_rotted_in_scratch_is_fetched_again(
     kind: str, request: pytest.FixtureRequest, folder: Path
 ) -> None:
-    """What an earlier Job left complete is held against the source again, and is no dead end when it went bad."""
+    """What an earlier Job left complete is held against the source again, and is fetched again when it is damaged."""
     server = request.getfixturevalue(kind)
     files = fixture_files(GOOD) | {"tokenizer.json": b"{}"}
     publish(server, GOOD, files)
@@ -308,7 +312,7 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[tuple[str, int]]]] = {
         {"ChecksumCRC32": "AAAAAA==", "ChecksumType": "COMPOSITE", "ETag": f'"{"0" * 32}-7"'},
         [("crc32", 7)],
     ),
-    "composite of nobody knows how many": ({"ChecksumCRC32": "AAAAAA==", "ChecksumType": "COMPOSITE"}, [("crc32", -1)]),
+    "composite of an unknown number": ({"ChecksumCRC32": "AAAAAA==", "ChecksumType": "COMPOSITE"}, [("crc32", -1)]),
     "the value says how many": ({"ChecksumCRC32": "AAAAAA==-3"}, [("crc32", 3)]),
     "no parts": ({"ChecksumCRC32": "AAAAAA==-0"}, []),
     "no number": ({"ChecksumCRC32": "AAAAAA==-x"}, []),
@@ -342,7 +346,7 @@ def test_what_an_etag_is(pin: str, answer: dict[str, Any], parts: int | None) ->
     assert (told.parts if told is not None else None) == parts
 
 
-def test_a_fetched_model_tells_what_was_not_verified(s3: S3Server, folder: Path) -> None:
+def test_a_fetched_model_reports_what_was_not_verified(s3: S3Server, folder: Path) -> None:
     from disk.fetch import Fetcher, fetch
 
     publish(s3, "base", {"config.json": b"{}", WEIGHTS: b"weights"}, "bucket")

@@ -90,7 +90,7 @@ def test_a_lost_status_is_rebuilt_without_the_source(disk: Path) -> None:
     assert find_staged(stage_spec(disk, "u1", "b")) == second
 
 
-def test_content_is_as_old_as_it_lies_there(disk: Path) -> None:
+def test_content_is_as_old_as_its_directory(disk: Path) -> None:
     first = run_stage(stage_spec(disk, "u1", "a"), MemorySource(A)).staged_at
     assert first is not None
     marker = disk / ".done" / "u1" / "a.json"
@@ -205,7 +205,7 @@ def test_a_lock_of_a_machine_that_is_gone_is_not_waited_for(disk: Path, monkeypa
 
 
 def test_changed_content_waits_until_it_is_unloaded(disk: Path) -> None:
-    """New content never stands under a name that a server has loaded."""
+    """New content never appears under a name that a server has loaded."""
     run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
     restage = {"fresh": True, "hold_changed": True}
     result = run_stage(stage_spec(disk, "u1", "a", **restage), MemorySource(A2))
@@ -245,7 +245,7 @@ def test_undeclared_is_not_promoted(disk: Path, name: str) -> None:
     source = MemorySource(A)
     spec = NOT_DECLARED[name](disk)
     assert reason_of(lambda: run_stage(spec, source)) == "AdapterNotDeclared"
-    assert source.listings == 0, "nothing is downloaded for nobody"
+    assert source.listings == 0, "nothing is downloaded without a service that needs it"
     assert not (disk / spec.service_uid / spec.path).exists()
 
 
@@ -287,8 +287,8 @@ def test_modes_do_not_depend_on_the_umask(disk: Path) -> None:
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 
 
-def test_modes_are_mended_after_a_kill_under_a_strict_umask(folder: Path) -> None:
-    """Between mkdir and chmod a directory has what the umask left: the next Job mends it."""
+def test_modes_are_fixed_after_a_kill_under_a_strict_umask(folder: Path) -> None:
+    """Between mkdir and chmod a directory has what the umask left: the next Job fixes it."""
     before = os.umask(0o077)
     try:
         run_sync(sync_spec(folder, "u1", "a"))
@@ -302,7 +302,7 @@ def test_modes_are_mended_after_a_kill_under_a_strict_umask(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["file", "link", "broken link", "fifo", "socket", "empty directory"])
-def test_what_lies_in_the_way_of_an_adapter_is_moved_aside(disk: Path, tmp_path: Path, what: str) -> None:
+def test_what_blocks_the_path_of_an_adapter_is_moved_aside(disk: Path, tmp_path: Path, what: str) -> None:
     live = disk / "u1" / "a"
     (tmp_path / "kept").write_text("kept")
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:

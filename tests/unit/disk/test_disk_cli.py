@@ -219,7 +219,7 @@ def test_an_unexpected_fault_is_a_result_and_no_traceback(folder: Path, capsys: 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments that are no text, and a terminal that knows ASCII only: the result is written all the same."""
+    """Arguments that are not valid text, and a terminal that knows ASCII only: the result is still written."""
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", out)
     job.say("x\ud800 \u65e5")
@@ -229,7 +229,7 @@ def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.M
 
 
 def test_a_stopped_job_says_so_and_is_taken_up(folder: Path, hub: HubServer) -> None:
-    """SIGTERM, then SIGKILL, in the middle of a download; the third Job goes on where they ended."""
+    """SIGTERM, then SIGKILL, in the middle of a download; the third Job continues where they ended."""
     big = A | {"adapter_model.safetensors": A["adapter_model.safetensors"], "tokenizer.json": os.urandom(8 << 20)}
     publish(hub, "acme/a", big)
     disk = folder / "disk"
@@ -372,7 +372,7 @@ def test_progress_is_served_and_nothing_else(address: str | None, monkeypatch: p
         stop()
 
 
-def test_a_port_in_use_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_does_not_fail_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_IP", "127.0.0.1")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -242,7 +242,7 @@ SLOW = {"SourceTimeout", "SourceConnectionLost"}
 CASES: dict[str, tuple[Behaviour, set[str]]] = {
     "a listing without end": (only_listings(endless), WRONG),
     "a listing that drips": (only_listings(dripping), SLOW),
-    "a listing that is no JSON and no XML": (only_listings(says("200 OK", b"\xff{<")), UNREADABLE),
+    "a listing that is neither JSON nor XML": (only_listings(says("200 OK", b"\xff{<")), UNREADABLE),
     "a listing of nothing": (only_listings(says("200 OK")), WRONG | {"SourcePrefixEmpty"}),
     "a listing of entities": (only_listings(says("200 OK", BOMB)), UNREADABLE | {"SourcePrefixEmpty"}),
     "a listing of null": (only_listings(says("200 OK", b"null")), UNREADABLE),
@@ -253,7 +253,7 @@ CASES: dict[str, tuple[Behaviour, set[str]]] = {
     "not modified": (only_files(says("304 Not Modified")), WRONG),
     "no content": (only_files(says("204 No Content")), WRONG | LOST),
     "a teapot": (only_files(says("418 I'm a teapot")), WRONG),
-    "status 999": (only_files(says("999 Odd")), WRONG | {"SourceServerError"}),
+    "status 999": (only_files(says("999 Unusual")), WRONG | {"SourceServerError"}),
     "redirects without end": (
         lambda path, headers, send: send(answer("307 Temporary Redirect", b"", f"Location: {path}")),
         LOST | WRONG,
@@ -270,7 +270,7 @@ CASES: dict[str, tuple[Behaviour, set[str]]] = {
     "a file without end": (only_files(endless_file), {"SourceChanged"}),
     "a file in gzip": (only_files(compressed), {"ChecksumMismatch", "SourceConnectionLost", "SourceChanged"}),
     "another range": (only_files(other_range), WRONG),
-    "a part that nobody asked for": (only_files(part_unasked), WRONG | LOST | {"ChecksumMismatch"}),
+    "a part without a request": (only_files(part_unasked), WRONG | LOST | {"ChecksumMismatch"}),
     "a range of nothing": (only_files(range_of_nothing), {"SourceChanged"}),
 }
 
@@ -304,7 +304,7 @@ def test_the_honest_server_of_these_tests_is_believed(
 
 
 @pytest.mark.parametrize("scheme", ["hf", "s3"])
-def test_more_than_was_said_is_not_taken(scheme: str, serve: Callable[[Behaviour], Hostile], folder: Path) -> None:
+def test_more_than_was_listed_is_not_taken(scheme: str, serve: Callable[[Behaviour], Hostile], folder: Path) -> None:
     """Bytes behind the announced length are not part of the file: they are the next answer, or nothing."""
     serve(only_files(longer_than_said))
     job = Job(folder / "disk", f"{scheme}://{'acme' if scheme == 'hf' else 'b'}/x")
@@ -395,7 +395,7 @@ def test_how_long_to_wait(value: str, date: str, seconds: int | None) -> None:
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "\x7f", "soon"])
 @pytest.mark.parametrize("scheme", ["hf", "s3"])
-def test_odd_waits_end_in_the_usual_reason(
+def test_unusual_waits_end_in_the_usual_reason(
     scheme: str, value: str, serve: Callable[[Behaviour], Hostile], folder: Path
 ) -> None:
     serve(says("429 Too Many Requests", b"", f"Retry-After: {value}"))
@@ -414,10 +414,10 @@ NAMES = [
 
 
 @pytest.mark.parametrize("key", NAMES)
-def test_odd_keys_beside_an_adapter_are_left_where_they_are(
+def test_unusual_keys_beside_an_adapter_are_left_where_they_are(
     key: str, serve: Callable[[Behaviour], Hostile], folder: Path
 ) -> None:
-    """Nothing asks for them: they are not fetched, and keep nobody from being served."""
+    """Nothing asks for them: they are not fetched, and they block no adapter."""
 
     def listing(path: str, headers: dict[str, str], send: Sender) -> None:
         from urllib.parse import quote

@@ -110,13 +110,13 @@ def test_rank(raw: bytes, rank: int, limits: Limits, reason: str | None, warned:
     assert {one.reason for one in verdict.warnings} == warned
 
 
-def test_an_absent_alpha_is_told() -> None:
+def test_an_absent_alpha_is_reported() -> None:
     for raw in (config(lora_alpha=None), config(lora_alpha="absent")):
         assert [one.reason for one in check_config(raw, LIMITS).warnings] == ["AdapterAlphaMissing"]
 
 
 @pytest.mark.parametrize("name", ["x\ud800y", "x\x1b[31my", "x\u202ey", "x\ny", "x" * 500_000, 7, None, ["a"]])
-def test_what_a_file_names_as_its_base_can_stand_in_a_status(name: object) -> None:
+def test_what_a_file_names_as_its_base_fits_in_a_status(name: object) -> None:
     """The name goes into records, messages and the service's status: bounded, printable, and valid Unicode."""
     found = check_config(config(base_model_name_or_path=name), LIMITS).base_name
     assert found is None or (found.isprintable() and len(found) <= 200)
@@ -376,7 +376,7 @@ PICKLES = {
 
 
 def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
-    """A pickle that would create a file when it is loaded, as it stands and inside of a zip."""
+    """A pickle that would create a file when it is loaded, directly and inside a zip."""
     trap = tmp_path / "sprung"
 
     class Trap:
@@ -396,8 +396,8 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [CONFIG, "adapter_model.safetensors", "adapter_model.bin"])
 @pytest.mark.parametrize("what", ["fifo", "device", "folder", "socket", "link to nowhere"])
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str, what: str) -> None:
-    """A local folder may hold anything: it is told at once that this is no file."""
+def test_a_special_file_is_not_waited_for(tmp_path: Path, place: str, what: str) -> None:
+    """A local folder may hold anything: a special file is reported at once."""
     (tmp_path / CONFIG).write_bytes(config())
     if place == CONFIG:
         (tmp_path / "adapter_model.safetensors").write_bytes(GOOD)

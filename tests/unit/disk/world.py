@@ -1,4 +1,4 @@
-"""A small world for the disk's tests: sources without a network, specifications, and a reader that trusts nothing."""
+"""A set-up for the disk's tests: sources without a network, specifications, and a reader that trusts nothing."""
 
 from __future__ import annotations
 

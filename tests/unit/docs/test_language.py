@@ -8,15 +8,8 @@ import pytest
 
 from tests.unit.docs.language import ALLOWED, BANNED, ROOT, Found, allowed, find, judge, pieces, places
 
-_NOT_CLEAN_YET = """
-tests/chart tests/unit/disk
-"""
-PENDING = frozenset(_NOT_CLEAN_YET.split())
 
-CHECKED = [place for place in places() if place not in PENDING]
-
-
-@pytest.mark.parametrize("place", CHECKED)
+@pytest.mark.parametrize("place", places())
 def test_words_to_avoid_do_not_occur(place: str) -> None:
     found = [str(one) for one in find(place) if not allowed(one)]
     assert not found, "\n".join(found)
@@ -27,10 +20,6 @@ def test_each_exception_is_needed_and_has_its_reason() -> None:
         assert reason, path
         place = next(name for name, files in places().items() if ROOT / path in files)
         assert any(one.path == path and words in one.around for one in find(place)), f"{path}: {words}"
-
-
-def test_pending_places_exist() -> None:
-    assert places().keys() >= PENDING
 
 
 SEEN = {
