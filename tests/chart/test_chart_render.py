@@ -331,7 +331,7 @@ def test_long_names_stay_names(helm: Helm) -> None:
 
 def _metrics() -> dict[str, set[str]]:
     """Return all time series of the server by name, with the labels of each."""
-    for module in ("app.servers", "app.watchdog", "certs.metrics", "kube.metrics", "reconcile.metrics"):
+    for module in ("app.protocol", "app.watchdog", "certs.metrics", "kube.metrics", "reconcile.metrics"):
         importlib.import_module(module)
     registry = CollectorRegistry()
     AdmissionMetrics(registry)

@@ -226,7 +226,7 @@ def test_serve_reads_its_settings_and_misses_only_a_cluster(built: Path, tmp_pat
     argv = (str(built / "bin" / "aim-adapters"), "serve", f"--config={tmp_path}/config.yaml")
     done = run_in_image(built, tmp_path, *argv)
     assert done.returncode == 2
-    assert "no access to a cluster" in done.stdout + done.stderr
+    assert "no credentials for a cluster" in done.stdout + done.stderr
 
 
 def test_the_result_can_install_nothing_and_holds_no_tests(built: Path, tmp_path: Path) -> None:
