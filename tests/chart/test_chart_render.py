@@ -227,7 +227,7 @@ def test_rights_are_narrow(helm: Helm, name: str) -> None:
                 assert set(rule["verbs"]) == {"create", "list", "watch"}, "a claim goes with its owner, never by us"
 
 
-def test_each_rule_says_why(helm: Helm) -> None:
+def test_each_rule_has_its_reason(helm: Helm) -> None:
     """A comment above each rule of a role gives its reason."""
     for name in CASES:
         lines = helm.template(CASES[name], "--show-only=templates/rbac.yaml").splitlines()
@@ -331,7 +331,7 @@ def test_long_names_stay_names(helm: Helm) -> None:
 
 def _metrics() -> dict[str, set[str]]:
     """Return all time series of the server by name, with the labels of each."""
-    for module in ("app.servers", "app.watchdog", "certs.metrics", "kube.metrics", "reconcile.metrics"):
+    for module in ("app.metrics", "app.protocol", "app.watchdog", "certs.metrics", "kube.metrics", "reconcile.metrics"):
         importlib.import_module(module)
     registry = CollectorRegistry()
     AdmissionMetrics(registry)
@@ -418,7 +418,7 @@ NEVER_A_LABEL = {"name", "namespace", "service", "artifact", "adapter", "uid", "
 
 
 @pytest.mark.parametrize(("name", "labels"), WANTED.values(), ids=WANTED)
-def test_the_metric_that_operators_ask_for_is_there(name: str, labels: set[str]) -> None:
+def test_the_metric_that_operators_ask_for_exists(name: str, labels: set[str]) -> None:
     metrics = _metrics()
     assert labels <= metrics[name]
     page = (ROOT / "docs" / "metrics.md").read_text()
