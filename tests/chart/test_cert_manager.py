@@ -134,7 +134,7 @@ def test_the_server_needs_no_right_on_secrets_or_configurations(plane: Plane, sw
         plane.wait(lambda argv=argv: plane.kubectl(*argv, check=False).stdout.strip() == "no", what)  # type: ignore[misc]
 
 
-def test_a_new_leaf_is_served_without_a_restart_and_without_a_lost_review(plane: Plane, switched: Helm) -> None:
+def test_a_new_certificate_is_served_without_a_restart_and_without_a_lost_review(plane: Plane, switched: Helm) -> None:
     before, alive = secret(plane, LEAF)["tls.crt"], lives(plane)
     with Reviews(plane) as reviews:
         plane.kubectl("delete", "secret", LEAF, "-n", NAMESPACE)
@@ -146,7 +146,7 @@ def test_a_new_leaf_is_served_without_a_restart_and_without_a_lost_review(plane:
     assert lives(plane) == alive
 
 
-def test_a_new_authority_and_its_leaf(plane: Plane, switched: Helm) -> None:
+def test_a_new_ca_and_its_certificate(plane: Plane, switched: Helm) -> None:
     """A new authority does not renew leaves of the old one: both Secrets go, and the bundle holds both for a time."""
     before, alive = secret(plane, LEAF)["ca.crt"], lives(plane)
     with Reviews(plane) as reviews:

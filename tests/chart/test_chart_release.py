@@ -171,7 +171,7 @@ def test_uninstall_keeps_definitions_and_objects_and_a_new_install_takes_them_ov
     assert plane.get("aimartifact", "kept") == before
 
 
-def test_definitions_go_with_the_release_when_asked(plane: Plane, release: Helm) -> None:
+def test_crds_are_deleted_with_the_release_on_request(plane: Plane, release: Helm) -> None:
     release.install("install", {**SMALL, "crds": {"keep": False}})
     release.uninstall()  # an upgrade from `keep` to this would do as well
     plane.wait(lambda: plane.get("crd", "aimartifacts.aim.eai.amd.com") is None, "the definition is gone")
@@ -272,7 +272,7 @@ def _rescue_line() -> str:
     return found[0]
 
 
-def test_a_release_of_another_name_says_whose_the_definitions_are(plane: Plane, release: Helm) -> None:
+def test_a_release_of_another_name_reports_who_owns_the_crds(plane: Plane, release: Helm) -> None:
     release.install("install", SMALL)
     argv = ("install", "other", str(CHART), f"--namespace={NAMESPACE}")
     assert "cannot be imported into the current release" in release.run(*argv, check=False).stderr
@@ -370,7 +370,7 @@ def test_every_kind_is_reviewed(plane: Plane, release: Helm) -> None:
         assert {review[2] for review in stub.take()} == {kind.kind for kind in AIM_KINDS}
 
 
-def test_namespaces_that_we_need_are_not_reviewed(plane: Plane, release: Helm) -> None:
+def test_namespaces_that_the_server_needs_are_not_reviewed(plane: Plane, release: Helm) -> None:
     with reviewed(plane, release) as stub:
         plane.apply(artifact("c", NAMESPACE), artifact("c", "kube-system"))
         assert stub.take() == []
@@ -463,7 +463,7 @@ MAY = [
 ]
 
 
-def test_the_service_account_may_what_it_needs_and_no_more(plane: Plane, release: Helm) -> None:
+def test_the_service_account_has_the_rights_that_it_needs_and_no_more(plane: Plane, release: Helm) -> None:
     release.install("install", SMALL)
     account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
 

@@ -227,7 +227,7 @@ def test_rights_are_narrow(helm: Helm, name: str) -> None:
                 assert set(rule["verbs"]) == {"create", "list", "watch"}, "a claim goes with its owner, never by us"
 
 
-def test_each_rule_says_why(helm: Helm) -> None:
+def test_each_rule_has_its_reason(helm: Helm) -> None:
     """A comment above each rule of a role gives its reason."""
     for name in CASES:
         lines = helm.template(CASES[name], "--show-only=templates/rbac.yaml").splitlines()
@@ -418,7 +418,7 @@ NEVER_A_LABEL = {"name", "namespace", "service", "artifact", "adapter", "uid", "
 
 
 @pytest.mark.parametrize(("name", "labels"), WANTED.values(), ids=WANTED)
-def test_the_metric_that_operators_ask_for_is_there(name: str, labels: set[str]) -> None:
+def test_the_metric_that_operators_ask_for_exists(name: str, labels: set[str]) -> None:
     metrics = _metrics()
     assert labels <= metrics[name]
     page = (ROOT / "docs" / "metrics.md").read_text()

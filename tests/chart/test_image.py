@@ -66,7 +66,7 @@ def test_the_linter_finds_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_all_words_are_known() -> None:
+def test_all_instructions_are_known() -> None:
     known = {
         "ARG",
         "FROM",
@@ -90,7 +90,7 @@ def test_bases_are_one_release() -> None:
     assert all(text.split()[0] == "${PYTHON_IMAGE}" for text in of("FROM"))
 
 
-def test_the_base_has_a_python_that_we_support() -> None:
+def test_the_base_has_a_supported_python() -> None:
     version = re.search(r"python:(\d+)\.(\d+)", of("ARG")[0])
     assert version
     assert (int(version[1]), int(version[2])) == sys.version_info[:2], "the lock is made for this one"
@@ -231,10 +231,20 @@ def test_serve_reads_its_settings_and_misses_only_a_cluster(built: Path, tmp_pat
 
 def test_the_result_can_install_nothing_and_holds_no_tests(built: Path, tmp_path: Path) -> None:
     python = str(built / "bin" / "python")
-    for module in ("pip", "setuptools", "hatchling", "pytest", "hypothesis", "moto", "uv"):
+    for module in ("pip", "setuptools", "hatchling", "pytest", "hypothesis", "boto3", "uv"):
         done = run_in_image(built, tmp_path, python, "-c", f"import {module}")
         assert "No module named" in done.stderr, f"{module} is in the image"
     assert "/src" not in run_in_image(built, tmp_path, python, "-c", "import app; print(app.__file__)").stdout
+
+
+def test_the_image_contains_the_product_and_nothing_else_of_the_checkout(built: Path) -> None:
+    (packages,) = (built / "lib").glob("python*/site-packages")
+    product = set(re.findall(r'"([a-z]+)"', re.search(r"^packages = \[(.*)\]$", _pyproject(), re.MULTILINE)[1]))  # type: ignore[index]
+    found = {path.name for path in packages.iterdir()}
+    assert product <= found
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
+    assert {"devcluster", "tools", "tests"} <= folders - product
+    assert not found & (folders - product)
 
 
 def test_versions_are_those_of_the_lock(built: Path, tmp_path: Path) -> None:

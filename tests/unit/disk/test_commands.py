@@ -125,7 +125,7 @@ NOT_STAGED = {
 
 
 @pytest.mark.parametrize("name", NOT_STAGED)
-def test_not_taken_for_staged(disk: Path, name: str) -> None:
+def test_not_treated_as_staged(disk: Path, name: str) -> None:
     run_stage(stage_spec(disk, "u1", "b"), MemorySource(B))
     assert find_staged(NOT_STAGED[name](disk)) is None
 
@@ -349,7 +349,7 @@ def test_every_byte_is_synced_before_it_is_promoted(disk: Path) -> None:
     assert done > promoted
 
 
-def test_no_room(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.statvfs
 
     def full(path: Any) -> Any:
@@ -469,7 +469,7 @@ def test_foreign_disks_are_left_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "a/b", ".hidden", "", "-x", "a\n", "x" * 256])
-def test_paths_that_are_none(path: str, folder: Path) -> None:
+def test_invalid_paths(path: str, folder: Path) -> None:
     with pytest.raises(UnsafeNameError):
         run_sync(sync_spec(folder, "u1", path))
     with pytest.raises(UnsafeNameError):
@@ -544,7 +544,7 @@ def test_a_subtree_made_by_a_clock_that_is_behind_is_young(folder: Path, monkeyp
 
 
 @pytest.mark.parametrize("listed_at", [float("nan"), float("inf"), -float("inf")])
-def test_a_list_of_no_time_is_refused(disk: Path, listed_at: float) -> None:
+def test_a_list_without_a_valid_time_is_refused(disk: Path, listed_at: float) -> None:
     assert reason_of(lambda: run_reap(reap_spec(disk, listed_at=listed_at))) == "SpecificationInvalid"
     assert (disk / "u1").is_dir()
 
@@ -713,7 +713,7 @@ def test_kinds_of_disk_trouble(number: int, reason: str) -> None:
     assert from_os_error(OSError(number, "x", "/adapter-disk/y")).reason == reason
 
 
-def test_messages_cannot_speak_to_a_terminal() -> None:
+def test_messages_contain_no_terminal_control() -> None:
     shown = redact("a\x1b[2Jb\x07c\u202ed\ud800e\nf\x9bg")
     assert shown == "a?[2Jb?c?d?e f?g"
 
@@ -728,7 +728,7 @@ def test_messages_cannot_speak_to_a_terminal() -> None:
         "http://user:password@proxy:3128",
     ],
 )
-def test_secrets_are_cut_out(secret: str) -> None:
+def test_secrets_are_removed(secret: str) -> None:
     shown = redact(f"failed for {secret} here\nand there")
     assert "\n" not in shown
     for part in ("abcdefghijklmnop", "ABCDEFGHIJKLMNOP", "abc.def", "0123abcd", "password"):
@@ -739,7 +739,7 @@ def listing(*names: str) -> Listing:
     return Listing("x", None, tuple(RemoteFile(name, name, 1, name) for name in names))
 
 
-def test_which_files_are_wanted() -> None:
+def test_selected_files() -> None:
     found = listing("adapter_config.json", "adapter_model.safetensors", "README.md", "tokenizer.json", "ckpt/x.pt")
 
     def chosen(include: list[str], exclude: list[str]) -> list[str]:

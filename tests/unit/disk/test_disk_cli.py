@@ -83,7 +83,7 @@ def publish(server: HubServer | S3Server, place: str, files: dict[str, bytes]) -
         (folder / name).write_bytes(data)
 
 
-def test_a_life(folder: Path, hub: HubServer) -> None:
+def test_from_staging_to_reaping(folder: Path, hub: HubServer) -> None:
     publish(hub, "acme/a", A)
     disk = folder / "disk"
     disk.mkdir()
@@ -218,7 +218,7 @@ def test_an_unexpected_fault_is_a_result_and_no_traceback(folder: Path, capsys: 
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_text_can_be_printed(encoding: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments that are not valid text, and a terminal that knows ASCII only: the result is still written."""
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", out)
@@ -228,7 +228,7 @@ def test_any_text_can_be_said(encoding: str, folder: Path, monkeypatch: pytest.M
     assert parse_termination_message((folder / "log").read_text()) is not None
 
 
-def test_a_stopped_job_says_so_and_is_taken_up(folder: Path, hub: HubServer) -> None:
+def test_a_stopped_job_reports_it_and_the_next_one_resumes(folder: Path, hub: HubServer) -> None:
     """SIGTERM, then SIGKILL, in the middle of a download; the third Job continues where they ended."""
     big = A | {"adapter_model.safetensors": A["adapter_model.safetensors"], "tokenizer.json": os.urandom(8 << 20)}
     publish(hub, "acme/a", big)

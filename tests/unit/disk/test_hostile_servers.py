@@ -439,7 +439,7 @@ SIZES: dict[str, Any] = {"negative": -1, "text": "many", "huge": 1 << 62, "empty
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_sizes_that_cannot_be(name: str, serve: Callable[[Behaviour], Hostile], folder: Path) -> None:
+def test_impossible_sizes(name: str, serve: Callable[[Behaviour], Hostile], folder: Path) -> None:
     def listing(path: str, headers: dict[str, str], send: Sender) -> None:
         size = len(FILES["adapter_config.json"])
         body = s3_listing(FILES).replace(f"<Size>{size}</Size>".encode(), f"<Size>{SIZES[name]}</Size>".encode())

@@ -432,7 +432,7 @@ def test_connections_that_never_live_long(request: pytest.FixtureRequest, folder
     assert len(job.waits) <= len(files[WEIGHTS]) // cut + 2
 
 
-def test_a_source_that_changed_meanwhile_starts_over(s3: S3Server, folder: Path) -> None:
+def test_a_changed_source_starts_over(s3: S3Server, folder: Path) -> None:
     one, two = big_adapter(2), big_adapter(2)
     two[WEIGHTS] = two[WEIGHTS][:-4] + b"\1\2\3\4"
     publish(s3, "big", one, "bucket")
