@@ -8,11 +8,11 @@ from pathlib import Path
 
 import orjson
 
+from api import words
 from api.reasons import Reason
 from disk.failures import DiskFailure
 from disk.fs import is_directory, list_names
 from disk.layout import ASIDE, STAGING, UNLOAD, Layout, UnsafeNameError
-from disk.progress import mebibytes
 from disk.records import Declared, DiskMarker, Done, Entry, is_complete, load, newest_change
 
 
@@ -59,7 +59,7 @@ class Report:
                 row.service_uid,
                 row.path,
                 row.state,
-                mebibytes(row.size_bytes),
+                words.size(row.size_bytes),
                 str(row.rank or "-"),
                 _age(row.age_seconds),
                 row.digest.removeprefix("sha256:")[:12] or "-",
@@ -68,9 +68,9 @@ class Report:
         ]
         lines = _columns([head, *rows])
         stored = sum(row.size_bytes for row in self.store)
-        lines += ["", f"{len(self.store)} contents in the store, {mebibytes(stored)}"]
-        lines += [f"{folder}: {mebibytes(size)}" for folder, size in self.scratch.items() if size]
-        lines.append(f"reclaimable: {mebibytes(self.reclaimable_bytes)}")
+        lines += ["", f"{len(self.store)} contents in the store, {words.size(stored)}"]
+        lines += [f"{folder}: {words.size(size)}" for folder, size in self.scratch.items() if size]
+        lines.append(f"reclaimable: {words.size(self.reclaimable_bytes)}")
         return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from api.jobs import Progress
+from api.words import size
 
 _WINDOW_SECONDS = 15.0  # the period over which the rate is computed
 _PRINT_SECONDS = 5.0
@@ -71,14 +72,9 @@ def describe(progress: Progress) -> str:
     """Return the progress as a line for people."""
     rest = f", {progress.remaining_seconds} s left" if progress.remaining_seconds is not None else ""
     return (
-        f"{progress.percentage:3d} %  {mebibytes(progress.downloaded_bytes)} of {mebibytes(progress.total_bytes)}"
-        f"  {mebibytes(progress.bytes_per_second)}/s{rest}"
+        f"{progress.percentage:3d} %  {size(progress.downloaded_bytes)} of {size(progress.total_bytes)}"
+        f"  {size(progress.bytes_per_second)}/s{rest}"
     )
-
-
-def mebibytes(count: int) -> str:
-    """Return a number of bytes for people."""
-    return f"{count / 1024 / 1024:.1f} MiB" if count >= 100 * 1024 else f"{count} B"
 
 
 def serve_progress(meter: Meter, port: int) -> Callable[[], None]:

@@ -15,7 +15,8 @@ from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
 from api.reasons import Reason
 from api.view import Json
-from reconcile.objects import managed_labels, owner_reference, parse_timestamp, whole_number
+from api.words import parse_time
+from reconcile.objects import managed_labels, owner_reference, whole_number
 from reconcile.settings import ReconcileSettings
 from rules.environment import merge_env
 
@@ -72,12 +73,12 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
             state,
             phase="succeeded" if result.ok else "failed",
             result=result,
-            finished_at=parse_timestamp(ended.get("finishedAt")),
+            finished_at=parse_time(ended.get("finishedAt")),
         )
     for condition in view.items(job, "status", "conditions"):
         if view.dig(condition, "status") != "True":
             continue
-        at = parse_timestamp(view.dig(condition, "lastTransitionTime"))
+        at = parse_time(view.dig(condition, "lastTransitionTime"))
         if view.dig(condition, "type") == "Failed":
             return replace(state, phase="failed", result=_unspoken(condition, ended), finished_at=at)
         if view.dig(condition, "type") == "Complete":  # ended well, but the pod was gone before it was read

@@ -17,11 +17,11 @@ from api.names import (
 )
 from api.reasons import ENDS_OF_JOBS, Reason
 from api.view import Json
+from api.words import parse_time
 from kube.informer import Informer
 from reconcile import metrics
 from reconcile.decision import Delete
 from reconcile.jobs import JobState, read_job
-from reconcile.objects import parse_timestamp
 
 ADAPTER_STATES = ("Pending", "Downloading", "Downloaded", "Loaded", "LoadRejected", "Failed", "Deleting")
 OTHER = "Other"
@@ -96,7 +96,7 @@ class JobMeter:
             role if role in _ROLES else OTHER, state.phase, reason if reason in OUTCOMES else OTHER
         ).inc()
         if role == ROLE_STAGING:
-            self._staging_ended(state, parse_timestamp(view.text(job, "metadata", "creationTimestamp")))
+            self._staging_ended(state, parse_time(view.text(job, "metadata", "creationTimestamp")))
 
     def _staging_ended(self, state: JobState, created: datetime | None) -> None:
         """Note when the first try of a stage key began, or observe how long it took all in all."""

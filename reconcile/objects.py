@@ -190,17 +190,6 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
-def parse_timestamp(value: object) -> datetime | None:
-    """Read an RFC 3339 time, or None when it is none."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def artifact_names(cache: Json) -> tuple[str, ...]:
     """Names of the artifacts that a cache holds, sorted: the index from artifacts to caches."""
     return tuple(

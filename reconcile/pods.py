@@ -10,7 +10,8 @@ from typing import Any, Literal
 from api import view
 from api.reasons import Foreign, Reason, spoken
 from api.view import Json
-from reconcile.objects import parse_timestamp, whole_number
+from api.words import parse_time
+from reconcile.objects import whole_number
 
 CONTAINER = "kserve-container"
 ADAPTER_VOLUME = "adapter-disk"
@@ -92,7 +93,7 @@ def server_started(pod: Json) -> datetime | None:
     """When the model server of a predictor pod was started, None where the kubelet does not say."""
     for status in view.items(pod, "status", "containerStatuses"):
         if view.dig(status, "name") == CONTAINER:
-            return parse_timestamp(view.text(status, "state", "running", "startedAt"))
+            return parse_time(view.text(status, "state", "running", "startedAt"))
     return None
 
 

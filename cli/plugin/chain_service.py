@@ -10,6 +10,7 @@ from api.kinds import AIM_ARTIFACT
 from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
 from api.reasons import Reason
 from api.view import Json
+from api.words import parse_time
 from cli.plugin.chain import (
     Link,
     State,
@@ -23,7 +24,6 @@ from cli.plugin.chain import (
 )
 from cli.plugin.output import size
 from cli.plugin.snapshot import Snapshot
-from reconcile.objects import parse_timestamp
 from reconcile.pods import trouble_of
 from rules.references import Missing, Resolved, Unknown
 from rules.validate import judge_stored
@@ -96,7 +96,7 @@ def _gate(seen: Snapshot) -> tuple[str, str]:
 
 
 def _held(lease: Json, seen: Snapshot) -> bool:
-    renewed = parse_timestamp(view.dig(lease, "spec", "renewTime"))
+    renewed = parse_time(view.dig(lease, "spec", "renewTime"))
     seconds = view.integer(lease, "spec", "leaseDurationSeconds") or 15
     holder = view.text(lease, "spec", "holderIdentity")
     return bool(holder) and renewed is not None and (seen.now - renewed).total_seconds() <= 2 * seconds

@@ -13,9 +13,10 @@ from api.accelerators import node_matches, node_selector_terms
 from api.kinds import INFERENCE_SERVICE
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
 from api.view import Json
+from api.words import parse_time
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Line, line
 from cli.plugin.snapshot import Snapshot
-from reconcile.objects import covers, parse_timestamp
+from reconcile.objects import covers
 from reconcile.pods import server_started
 from reconcile.service.decide import decide
 from reconcile.service.facts import ServiceFacts
@@ -188,7 +189,7 @@ def observe(seen: Snapshot, settings: ReconcileSettings) -> ServiceFacts:
 def _ready_since(pod: Json) -> Any:
     for entry in view.items(pod, "status", "conditions"):
         if view.dig(entry, "type") == "Ready" and view.dig(entry, "status") == "True":
-            return parse_timestamp(view.dig(entry, "lastTransitionTime"))
+            return parse_time(view.dig(entry, "lastTransitionTime"))
     return None
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
+from api import words
+
 Piece = tuple[str, str]
 Line = list[Piece]
 Cell = str | Piece
@@ -112,14 +114,6 @@ def answer(view: Any, lines: Iterable[Line], shape: Shape) -> None:
         show([line(row) for row in dump(view, shape).splitlines()])
 
 
-_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-
-
 def size(count: int | None) -> str:
     """Return a number of bytes for people, `-` for None."""
-    if count is None:
-        return "-"
-    for factor, unit in _UNITS:
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
+    return "-" if count is None else words.size(count)

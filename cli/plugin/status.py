@@ -20,9 +20,9 @@ from api.view import (
     text,
     uses_adapters,
 )
+from api.words import parse_time
 from cli.plugin.output import BAD, BOLD, DIM, WAIT, Cell, Line, columns, head, line, size, state
 from cli.plugin.snapshot import Snapshot, event_time
-from reconcile.objects import parse_timestamp
 from rules.rank import SUPPORTED_RANKS
 from rules.references import Resolved, Unreadable
 
@@ -247,13 +247,13 @@ def _event_row(event: dict[str, Any], seen: Snapshot) -> list[Cell]:
 
 def age(moment: object, seen: Snapshot) -> str:
     """Return how long ago something was, as kubectl prints ages."""
-    then = parse_timestamp(moment)
+    then = parse_time(moment)
     return duration((seen.now - then).total_seconds()) if then is not None else "-"
 
 
 def until(moment: object, seen: Snapshot) -> str:
     """Return the time until something."""
-    then = parse_timestamp(moment)
+    then = parse_time(moment)
     return duration(max(0.0, (then - seen.now).total_seconds())) if then is not None else "-"
 
 

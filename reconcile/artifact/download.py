@@ -15,12 +15,13 @@ from api.kinds import JOB
 from api.names import ANNOTATION_RETRY_STAGING, fetch_key
 from api.quantity import parse_quantity
 from api.reasons import Reason, spoken
+from api.words import parse_time
 from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import render_fetch_job
 from reconcile.artifact.status import render_progress
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState, retry_at
-from reconcile.objects import parse_timestamp, timestamp
+from reconcile.objects import timestamp
 
 Bookkeeping = dict[str, Any]  # status.download
 
@@ -117,7 +118,7 @@ def _is_due(seen: ArtifactFacts, draft: Draft, recorded: Bookkeeping) -> bool:
     asked = view.annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
     if asked and asked != recorded.get("lastRetry"):
         return True
-    due = parse_timestamp(recorded.get("nextRetryTime"))
+    due = parse_time(recorded.get("nextRetryTime"))
     if due is None or due <= seen.now:
         return True
     draft.look_again(due - seen.now)

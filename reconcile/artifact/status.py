@@ -11,11 +11,12 @@ from api import view
 from api.jobs import Progress
 from api.reasons import Reason
 from api.view import Json
+from api.words import parse_time
 from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_storage_class, disk_storage_class
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Draft
-from reconcile.objects import parse_timestamp, without_nulls
+from reconcile.objects import without_nulls
 
 
 def render_status(
@@ -77,7 +78,7 @@ def _claim_condition(reported: _Claim, seen: ArtifactFacts, draft: Draft) -> Con
     if reported.problem:
         message = f"{where} is not provisioned: {reported.problem} (the class must support ReadWriteMany)"
         return Condition(kind, "False", Reason.CLAIM_PROVISIONING_FAILED, message)
-    created = parse_timestamp(view.dig(claim, "metadata", "creationTimestamp")) or seen.now
+    created = parse_time(view.dig(claim, "metadata", "creationTimestamp")) or seen.now
     bound_by = created + seen.settings.claim_bind_timeout
     if seen.now < bound_by or not reported.used:
         if seen.now < bound_by:

@@ -15,10 +15,11 @@ from api.jobs import JobResult
 from api.kinds import JOB
 from api.names import ANNOTATION_REAP, short_hash
 from api.reasons import Reason, spoken
+from api.words import parse_time
 from reconcile.artifact.facts import ArtifactFacts
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState
-from reconcile.objects import parse_timestamp, timestamp, without_nulls
+from reconcile.objects import timestamp, without_nulls
 
 _DRY_RUN = "dry-run"
 _STATUS = ("lastReapTime", "lastReap", "lastReapWorld", "lastReapRequest")
@@ -82,10 +83,10 @@ def _due(seen: ArtifactFacts, status: dict[str, Any], world: str) -> datetime | 
     A disk that was never swept and has no service now may have had one that went before the first sweep.
     """
     last_world = status.get("lastReapWorld")
-    swept = parse_timestamp(status.get("lastReapTime"))
+    swept = parse_time(status.get("lastReapTime"))
     if swept is None and world == _EMPTY_WORLD and view.dig(seen.disk_claim, "status", "phase") != "Bound":
         return None
-    created = parse_timestamp(view.dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
+    created = parse_time(view.dig(seen.disk_claim, "metadata", "creationTimestamp")) or seen.now
     settings = seen.settings
     period: timedelta = settings.reaper_idle_period if last_world == world else settings.reaper_period
     return (swept or created) + period

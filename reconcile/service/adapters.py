@@ -15,8 +15,9 @@ from api import view
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
 from api.reasons import Reason
 from api.view import AdapterRef, Json
+from api.words import parse_time
 from reconcile.decision import Delete, EventNote
-from reconcile.objects import parse_timestamp, timestamp
+from reconcile.objects import timestamp
 from reconcile.service.entry import (
     HELD,
     NOT_FOUND,
@@ -288,7 +289,7 @@ class _Pass:
         None: no pod is that old, or what they list is this content. Pods that are replaced anyhow are not asked.
         """
         seen, path = self.seen, entry["adapterPath"]
-        since = parse_timestamp(entry.get("stagedAt") or entry.get("lastObserved"))
+        since = parse_time(entry.get("stagedAt") or entry.get("lastObserved"))
         told = reason_of(entry) == RESTART_REQUIRED
         older = [pod for pod in self.seen.staying_pods if keeps_older(pod, path, since, known=told)]
         if not older:
@@ -320,7 +321,7 @@ class _Pass:
             return entry
         if not listed:
             return None
-        since = parse_timestamp(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
+        since = parse_time(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
         over = (since or seen.now) + seen.settings.unload_grace
         if over <= seen.now:
             message = f"adapter {old.get('name')} is off the disk, but a server still listed it when the wait was over"

@@ -28,12 +28,12 @@ from api.names import (
 )
 from api.reasons import Reason
 from api.view import Json
+from api.words import parse_time
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
 from kube.poll import Poller, Question
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
 from reconcile.decision import Decision, EventNote
-from reconcile.objects import parse_timestamp
 from reconcile.pods import mounted_by, server_started
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import OF_THE_SERVER, decide
@@ -311,7 +311,7 @@ class ServiceController:
         return tuple(
             ServerPod(
                 view.name_of(pod),
-                parse_timestamp(since),
+                parse_time(since),
                 self._servers.answer(view.uid_of(pod)),
                 *mounted_by(pod),
                 server_started(pod),

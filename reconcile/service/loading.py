@@ -13,7 +13,7 @@ from typing import Any
 from api import view
 from api.reasons import Reason
 from api.view import Json
-from reconcile.objects import parse_timestamp
+from api.words import parse_time
 
 ON_DISK = frozenset({"Downloaded", "Loaded", "LoadRejected"})
 NOT_LISTED = Reason.ADAPTER_NOT_LISTED
@@ -156,7 +156,7 @@ def _refusing_pod(
     """Return the first pod that had its time since it was ready and the adapter was there, and when the next has."""
     staged = now
     if view.text(entry, "state") in ON_DISK:
-        staged = parse_timestamp(entry.get("lastObserved")) or now
+        staged = parse_time(entry.get("lastObserved")) or now
     if (
         view.text(entry, "state") == "LoadRejected"
     ):  # some pod had all its time: since the adapter was there, all had it

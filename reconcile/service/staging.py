@@ -14,9 +14,10 @@ from api.jobs import JobResult
 from api.kinds import JOB
 from api.reasons import Reason
 from api.view import Json
+from api.words import parse_time
 from reconcile.decision import Delete, sooner
 from reconcile.jobs import JobState, retry_at
-from reconcile.objects import label_value, parse_timestamp, timestamp
+from reconcile.objects import label_value, timestamp
 from reconcile.service.entry import (
     HELD,
     NOT_LOADED_YET,
@@ -140,7 +141,7 @@ class StageJobs:
             return True
         if (view.integer(entry, "stagedForMaxRank") or 0) < (self.seen.max_rank or 0):
             return True
-        due = parse_timestamp(entry.get("nextRetryTime"))
+        due = parse_time(entry.get("nextRetryTime"))
         if due is None or due <= self.seen.now:
             return True
         self.work.look_again(due - self.seen.now)
@@ -148,7 +149,7 @@ class StageJobs:
 
     def _released(self, entry: Json) -> bool:
         """Whether the old content of a changed adapter is out of every server, or the wait for it is over."""
-        since = parse_timestamp(entry.get("nextRetryTime")) or self.seen.now
+        since = parse_time(entry.get("nextRetryTime")) or self.seen.now
         if since <= self.seen.now or not may_list(self.seen.pods, entry.get("adapterPath")):
             return True
         self.work.look_again(since - self.seen.now)

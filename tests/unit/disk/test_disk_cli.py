@@ -30,11 +30,12 @@ from api.jobs import (
     parse_termination_message,
 )
 from api.reasons import JOB_REASONS
+from api.words import size
 from devcluster.sources.hub import HubServer
 from devcluster.sources.s3 import S3Server
 from disk import job
 from disk.job import execute
-from disk.progress import Meter, describe, mebibytes, serve_progress
+from disk.progress import Meter, describe, serve_progress
 from tests.unit.disk.conftest import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.unit.disk.world import adapter, fetch_spec, look, reap_spec, stage_spec, sync_spec
 
@@ -394,7 +395,7 @@ def test_rate_and_remaining_time() -> None:
     assert seen.remaining_seconds == ((1 << 30) - (200 << 20)) // (20 << 20)
     assert len(said) == 2, "a line each five seconds"
     assert "19 %" in describe(seen)
-    assert mebibytes(10) == "10 B"
+    assert size(10) == "10 B"
     meter.add(-(1 << 40))
     assert meter.snapshot().downloaded_bytes == 0
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from api.jobs import JobResult
 from api.kinds import AIM_PROFILE_CACHE, INFERENCE_SERVICE
 from api.reasons import Foreign
+from api.words import parse_time
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Draft, leave_alone, sooner
 from reconcile.jobs import read_job, retry_at
@@ -22,7 +23,6 @@ from reconcile.objects import (
     covers,
     label_value,
     merge_patch,
-    parse_timestamp,
     propagated_labels,
     timestamp,
     whole_gibibytes,
@@ -140,7 +140,7 @@ def test_sizes_have_headroom_and_are_whole() -> None:
 
 @given(st.text(max_size=12) | st.integers() | st.none() | st.floats(allow_nan=False, allow_infinity=False))
 def test_parsing_never_raises(value: Any) -> None:
-    parse_timestamp(value)
+    parse_time(value)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_numbers_in_texts(value: Any, number: int | None) -> None:
 
 
 def test_times_are_written_as_they_are_read() -> None:
-    assert parse_timestamp(timestamp(START)) == START
+    assert parse_time(timestamp(START)) == START
 
 
 @given(
