@@ -11,6 +11,7 @@ Where to look: `webhooks/routes.py` (/validate, /mutate), `app/health.py` (/heal
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse
@@ -54,6 +55,8 @@ def _first_segment(path: str) -> str:
 
 
 async def _plain_error(request: Request, error: Exception) -> PlainTextResponse:
-    """Answer an error in plain text: who calls these ports reads no JSON of FastAPI's."""
+    """Answer an error in plain text: the callers of these ports do not read FastAPI's JSON."""
     assert isinstance(error, HTTPException), "registered for this class only"
-    return PlainTextResponse(f"{error.detail}\n".lower(), error.status_code, error.headers)
+    standard = error.detail == HTTPStatus(error.status_code).phrase
+    text = error.detail.lower() if standard else error.detail
+    return PlainTextResponse(f"{text}\n", error.status_code, error.headers)

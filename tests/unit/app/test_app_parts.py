@@ -124,6 +124,14 @@ async def test_only_tokens_that_may_read_metrics_pass(header: bytes | None, stat
     assert await ask(TokenGate(Reviews(), "/metrics"), header) == status  # type: ignore[arg-type]
 
 
+async def test_a_denial_keeps_its_own_words() -> None:
+    transport = httpx.ASGITransport(create_application(metrics_router(TokenGate(Reviews(), "/metrics"))))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        answer = await client.get("/metrics", headers={"authorization": "Bearer stranger"})
+        assert (answer.status_code, answer.text) == (403, "this token may not GET /metrics\n")
+        assert (await client.get("/nothing")).text == "not found\n"
+
+
 async def test_an_answer_is_remembered_for_a_minute_and_a_failure_is_not() -> None:
     reviews, clock = Reviews(), [0.0]
     gate = TokenGate(reviews, "/metrics", clock=lambda: clock[0])  # type: ignore[arg-type]
