@@ -59,9 +59,7 @@ def lint(
         typer.Argument(metavar="PATH…|-", show_default=False, help="Files, directories, or - for standard input."),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="Output format of the findings.")] = Format.TEXT,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of objects that do not set one.")
-    ] = "default",
+    namespace: options.DefaultNamespace = "default",
     assume: Annotated[
         list[str] | None,
         typer.Option(

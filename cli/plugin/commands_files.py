@@ -75,9 +75,7 @@ def check(files: Files, output: options.Output = Shape.TABLE, *, access: Access)
 def render(
     files: Files,
     output: options.Output = Shape.YAML,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of objects that do not set one.")
-    ] = "default",
+    namespace: options.DefaultNamespace = "default",
     assume: Annotated[
         list[str] | None,
         typer.Option(

@@ -142,6 +142,7 @@ OptionalAdapter = Annotated[
     str | None,
     typer.Argument(metavar="ADAPTER", help="Name of an adapter.", autocompletion=complete_adapters, show_default=False),
 ]
+DefaultNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of objects that do not set one.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Send the request as a dry run: the cluster changes nothing.")]
 
 
