@@ -27,6 +27,9 @@ AdapterMode = Literal["static", "dynamic"]
 ADAPTER_MODES: tuple[AdapterMode, ...] = get_args(AdapterMode)
 EMPTY: Json = {}
 
+LEFT_OUT = "aim-adapters: left out"
+"""The key of an object that was not read as a whole; no object of the API server has such a key."""
+
 _CACHING_SYNONYMS = {"Auto": "Shared", "Always": "Shared", "Never": "Dedicated"}
 
 
@@ -129,6 +132,12 @@ def annotation(obj: object, name: str) -> str | None:
 def terminating(obj: object) -> bool:
     """Whether deletion was asked for."""
     return dig(obj, "metadata", "deletionTimestamp") is not None
+
+
+def left_out(obj: object) -> Json | None:
+    """Why an object was not read as a whole (`reason`, `detail`), None if it was: its spec then looks empty."""
+    found = obj.get(LEFT_OUT) if isinstance(obj, Mapping) else None
+    return found if isinstance(found, Mapping) else None
 
 
 # -- AIMService -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Keeps the garbage collector from walking over cached objects, and moves them onto huge pages if that is enabled."""
+"""Memory of cached objects: its budget, and how the garbage collector and huge pages treat it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import gc
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from api.quantity import parse_quantity
 from app.hugepages import use_huge_pages
+from kube import metrics
+from kube.budget import CacheBudget
 from kube.informer import Informer
 
 log = logging.getLogger(__name__)
@@ -22,6 +26,31 @@ _MANY_CHANGES = 300  # of cached objects: a collection of what came with them ta
 _MOVE_SECONDS = 60.0  # from filled caches to the first move onto huge pages, and between two moves
 _CALM_SECONDS = 3.0  # with few changes: then memory is moved
 _FEW_CHANGES = 30
+
+
+_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # cgroup v2, v1
+_NO_LIMIT = 2**50  # bytes; cgroup v1 writes a number near 2**63 where no limit is set
+
+
+def make_budget(setting: str | None) -> CacheBudget:
+    """Return the budget of all caches: the setting `cacheBudget`, else half of the container's memory limit."""
+    wanted = parse_quantity(setting)
+    limit = int(wanted) if wanted is not None else _half(container_limit())
+    metrics.CACHE_BUDGET.set(limit or 0)
+    return CacheBudget(limit)
+
+
+def container_limit(files: Sequence[str] = _LIMIT_FILES) -> int | None:
+    """Return the memory limit of this container in bytes, None where there is none or it cannot be read."""
+    for path in files:
+        with contextlib.suppress(OSError, ValueError):
+            limit = int(Path(path).read_text(encoding="ascii"))  # `max` is not a number: no limit
+            return limit if limit < _NO_LIMIT else None
+    return None
+
+
+def _half(limit: int | None) -> int | None:
+    return None if limit is None else limit // 2
 
 
 @contextlib.contextmanager

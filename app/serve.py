@@ -305,7 +305,11 @@ def _cache_checks(informer: Informer, *, vital: bool) -> list[Check]:
         return informer.problem
 
     plural = informer.kind.plural
-    return [flag_check(f"cache {plural}", filled, vital=vital), flag_check(f"watch {plural}", watched, vital=False)]
+    return [
+        flag_check(f"cache {plural}", filled, vital=vital),
+        flag_check(f"watch {plural}", watched, vital=False),
+        flag_check(f"objects {plural}", informer.skipped.problem, vital=False),
+    ]
 
 
 def _make_lease(settings: Settings, client: Client, identity: str) -> Lease | None:

@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from api.duration import parse_duration
 from api.names import is_label_value
+from api.quantity import parse_quantity
 from app.settings_sources import EnvironSource, FileSource, Sources
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 
@@ -82,12 +83,19 @@ def _label_values(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _memory_size(value: str | None) -> str | None:
+    if value is not None and (parse_quantity(value) or 0) < 1:
+        raise ValueError(f'"{value}" is not a valid quantity of memory, such as 512Mi')
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(read_duration)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Namespaces = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_dns_labels)]
 LabelValues = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_label_values)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_none)]
 OptionalText = Annotated[str | None, BeforeValidator(_blank_is_none)]
+MemorySize = Annotated[str | None, BeforeValidator(_blank_is_none), AfterValidator(_memory_size)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -237,6 +245,12 @@ class Settings(BaseSettings):
     huge_pages: bool = _setting(
         False,
         "Move memory in use onto huge pages while little happens, where the kernel allows it.",
+        group="Servers",
+    )
+    cache_budget: MemorySize = _setting(
+        None,
+        "Memory of all cached objects, such as 512Mi. Beyond it the largest objects are left out, and report that. "
+        "Default: half of the container's memory limit.",
         group="Servers",
     )
     client_ca_file: OptionalPath = _setting(

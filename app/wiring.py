@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from api.kinds import AIM_KINDS, Kind
 from api.view import Json
+from app.memory import make_budget
 from app.settings import Settings
 from kube.cache import Key
 from kube.client import Client
@@ -69,6 +70,7 @@ def wire(parts: Parts) -> Wiring:
         reconciling=settings.reconciler,
         nodes=settings.nodes,
         adopted=settings.adopt_managed_by,
+        budget=make_budget(settings.cache_budget),
     )
     world = CachedWorld(informers)
     wiring = Wiring(informers=list(informers.values()))

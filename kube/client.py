@@ -5,6 +5,8 @@ How a request is sent (connections, credentials, limits of time) is in `wire.py`
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -17,16 +19,19 @@ import orjson
 from api.kinds import Kind
 from api.names import FIELD_OWNER
 from api.view import JsonObject
-from kube import wire
+from kube import json_parts, reading, wire
 from kube.auth import Credentials, load_credentials
 from kube.errors import Gone, NotFound, NotLeading, parse_error
-from kube.wire import Call, Guard, Wire
+from kube.slices import Slices
+from kube.wire import AnswerTooLargeError, Call, Guard, Wire
 
 Taken = TypeVar("Taken")
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 
 DEFAULT_TIMEOUT = 15.0  # seconds for one request, waiting for a connection included
 DEFAULT_PAGE_LIMIT = 500  # objects in a page
+FIRST_PAGE = 100
+LARGEST_PAGE = 32 * 1024 * 1024  # bytes of a page; of a larger one fewer objects are asked for at once
 PAGE_BYTES = 500_000  # size of a page that parses within a few milliseconds; page limits adapt to it
 SMALLEST_PAGE = 20
 WATCH_SILENCE = 120.0  # seconds without a byte after which a watch is taken for dead: bookmarks come each minute
@@ -35,16 +40,23 @@ MAX_LIST_RESTARTS = 3  # times that a list is begun again because its continue t
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list. `resource_version` is that of the whole list; `more`: whether pages follow."""
+    """One page of a list. `resource_version` is that of the whole list; `more`: whether pages follow.
+
+    `unreadable`: objects of the page that are not in `items`, because not even their name can be read.
+    """
 
     items: list[JsonObject]
     resource_version: str
     more: bool
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR event is raised as an exception instead."""
+    """`type` is ADDED, MODIFIED, DELETED, BOOKMARK, or UNREADABLE: of an object whose name cannot be read.
+
+    An ERROR event is raised as an exception instead.
+    """
 
     type: str
     object: JsonObject
@@ -172,30 +184,35 @@ class Client:
         """Yield the pages of a list; each item carries apiVersion and kind.
 
         The first page is small and the next ones are sized by what a page weighs (`PAGE_BYTES`), so that parsing one
-        does not hold up the event loop. Raises: Gone when the list took longer than its continue token lived.
+        does not hold up the event loop. An object that no parser takes is read part by part (`kube.reading`). A page
+        above `LARGEST_PAGE` is not read: a smaller one is asked for.
+        Raises: Gone when the list took longer than its continue token lived.
         """
         path = kind.path(namespace)
-        query = {"limit": str(min(limit, 100))}
+        wanted = min(limit, FIRST_PAGE) if limit else 0
+        query: dict[str, str] = {}
         if label_selector:
             query["labelSelector"] = label_selector
         if field_selector:
             query["fieldSelector"] = field_selector
         while True:
-            url = f"{path}?{urlencode(query)}"
-            body = await self._wire.send(self._call("GET", "list", kind.plural, url))
-            parsed = orjson.loads(body)
-            metadata = parsed.get("metadata") or {}
-            items: list[JsonObject] = parsed.get("items") or []
-            name = kind.kind or str(parsed.get("kind") or "").removesuffix("List")
-            for item in items:  # built-in kinds leave both out inside a list
+            url = f"{path}?{urlencode({'limit': str(wanted), **query})}"
+            call = self._call("GET", "list", kind.plural, url)
+            try:
+                body = await self._wire.send(replace(call, most_bytes=LARGEST_PAGE if wanted > 1 else None))
+            except AnswerTooLargeError:
+                wanted = max(1, wanted // 8)
+                continue
+            page = await _read_page(body)
+            name = kind.kind or page.kind.removesuffix("List")
+            for item in page.items:  # built-in kinds leave both out inside a list
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", name)
-            token = metadata.get("continue") or ""
-            yield ListPage(items, str(metadata.get("resourceVersion") or ""), bool(token))
-            if not token:
+            yield ListPage(page.items, page.resource_version, bool(page.token), page.unreadable)
+            if not page.token:
                 return
-            query["continue"] = token
-            query["limit"] = str(_next_limit(limit, len(items), len(body)))
+            query["continue"] = page.token
+            wanted = _next_limit(limit, len(page.items), len(body))
 
     async def list_all(
         self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
@@ -259,7 +276,7 @@ class Client:
             if opened is not None:
                 opened()
             async for line in wire.lines(response):
-                yield _parse_event(line)
+                yield await _read_event(line)
 
     # Writes
 
@@ -425,10 +442,58 @@ def _next_limit(limit: int, items: int, size_bytes: int) -> int:
     return max(min(SMALLEST_PAGE, limit), min(limit, fitting))
 
 
+async def _read_page(body: bytes) -> reading.Page:
+    """Read a page at once if it is small and sound, else object by object, with pauses."""
+    if len(body) <= reading.WHOLE_PAGE_BYTES:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return reading.read_page(body)
+    slices = Slices()
+    page, texts = await asyncio.to_thread(reading.cut_page, body)
+    unreadable = 0
+    for text in texts:
+        try:
+            page.items.append(await _read_object(text))
+        except reading.UnreadableError:
+            unreadable += 1
+        await slices.breathe()
+    return replace(page, unreadable=unreadable)
+
+
+async def _read_object(text: bytes) -> JsonObject:
+    if len(text) <= reading.WHOLE_BYTES:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return reading.identified(orjson.loads(text))
+    return await asyncio.to_thread(reading.read_object, text)
+
+
+async def _read_event(line: bytes) -> WatchEvent:
+    """Read an event at once if it is small and sound, else part by part beside the event loop."""
+    if len(line) <= reading.WHOLE_BYTES:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return _parse_event(line)
+    return await asyncio.to_thread(_event_by_parts, line)
+
+
 def _parse_event(line: bytes) -> WatchEvent:
     parsed = orjson.loads(line)
     kind, obj = str(parsed["type"]), parsed["object"]
     if kind == "ERROR":
         code = obj.get("code")
         raise parse_error(code if isinstance(code, int) else 500, orjson.dumps(obj))
-    return WatchEvent(kind, obj)
+    if kind == "BOOKMARK":
+        return WatchEvent(kind, obj)
+    try:
+        return WatchEvent(kind, reading.identified(obj))
+    except reading.UnreadableError:
+        return _UNREADABLE
+
+
+def _event_by_parts(line: bytes) -> WatchEvent:
+    try:
+        parts = json_parts.members(line)
+        return WatchEvent(orjson.loads(parts["type"]), reading.read_object(parts["object"]))
+    except (ValueError, KeyError):
+        return _UNREADABLE
+
+
+_UNREADABLE = WatchEvent("UNREADABLE", {"metadata": {}})

@@ -3,6 +3,9 @@
 A stream per namespace (or one for all) lists in pages, then watches with bookmarks and resumes from the last resource
 version. A version that is too old (410) leads to a new list, whose difference to the cache is delivered: deletions that
 happened meanwhile too. Every change goes to the handlers as (old, new); an object that comes again unchanged does not.
+
+One object never ends a list or a watch. What cannot be read as a whole is kept without the part at fault
+(`kube.reading`); what cannot be taken in leaves the cache, so that no old state of it is served. `skipped` names both.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ import random
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from api import view, words
 from api.kinds import Kind
 from api.view import JsonObject
-from kube import metrics
-from kube.cache import Cache, IndexFunction, Key, Trim, drop_managed_fields, is_newer, key_of, version_of
+from kube import metrics, reading, skipped
+from kube.budget import CacheBudget
+from kube.cache import PACKED_BYTES, Cache, IndexFunction, Key, Trim, drop_managed_fields, is_newer, key_of, version_of
 from kube.client import DEFAULT_PAGE_LIMIT, Client
 from kube.errors import ApiError, Gone, NotFound, TooManyRequests, Unreachable
 from kube.sharing import Sharing
+from kube.skipped import SkippedObjects
 from kube.slices import Slices
 
 log = logging.getLogger(__name__)
@@ -36,6 +42,7 @@ LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
 WATCH_SECONDS = (240, 480)  # a watch is asked to end after a random time between these, to spread reconnects
 MAX_GONE = 4096  # objects that we deleted ourselves whose late echoes are recognised
+BUDGET_EXCEEDED = "CacheBudgetExceeded"
 MAX_PAGED_LISTS = 3  # after this many expired continue tokens in a row the list is fetched in one piece
 
 
@@ -46,6 +53,7 @@ class Informer:
         namespaces: the ones to look at; None means all (and cluster-scoped kinds).
         trim: removes what is not read from a fresh object; managedFields and the last-applied annotation always go.
         indexes: name -> function from an object to the words under which it is found.
+        budget: the memory that this cache shares with others.
     """
 
     def __init__(
@@ -60,9 +68,11 @@ class Informer:
         indexes: Mapping[str, IndexFunction] | None = None,
         page_limit: int = DEFAULT_PAGE_LIMIT,
         first_backoff: float = FIRST_BACKOFF,
+        budget: CacheBudget | None = None,
     ) -> None:
         self.kind = kind
         self.cache = Cache(indexes)
+        self.skipped = SkippedObjects(kind)
         self.synced = asyncio.Event()  # set after the first complete list; a later trouble does not clear it
         self.changes = 0  # that were taken in so far
         self.settled = asyncio.Event()  # set when synced, or when the API server says that it does not serve the kind
@@ -78,7 +88,11 @@ class Informer:
         self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs of what we deleted ourselves
         scopes = sorted(set(namespaces)) if namespaces is not None and kind.namespaced else [None]
         self._streams = [_Stream(self, client, scope) for scope in scopes]
+        self._budget = budget or CacheBudget()
+        self._place = self._budget.join(self.cache, self._leave_out)
+        self._wants_again = False  # objects were left out for want of memory
         metrics.CACHE_AGE.labels(kind.plural).set_function(self.age)
+        metrics.CACHE_BYTES.labels(kind.plural).set_function(lambda: float(self.cache.weight))
 
     # Reading
 
@@ -90,8 +104,8 @@ class Informer:
         """Return the cached objects under a word of an index, sorted by key."""
         return self.cache.by_index(index, word)
 
-    def items(self, namespace: str | None = None) -> list[JsonObject]:
-        """Return all cached objects."""
+    def items(self, namespace: str | None = None) -> Iterator[JsonObject]:
+        """Yield all cached objects."""
         return self.cache.items(namespace)
 
     def selects(self, value: str) -> bool:
@@ -166,19 +180,77 @@ class Informer:
 
         Args: `rolled_back`: the server's history went back (restored from a backup); a lower version is the truth.
         """
-        old = self.cache.get(*key_of(obj))
+        key = key_of(obj)
+        old = self.cache.get(*key)
         if old is None and not rolled_back and obj["metadata"].get("uid") in self._gone:
             return  # a late echo
         if old is not None and _same_uid(old, obj):
             version, known = version_of(obj), version_of(old)
-            if version == known or not (rolled_back or is_newer(version, known)):
+            if version == known and not self._may_return(key):
                 return
+            if version != known and not (rolled_back or is_newer(version, known)):
+                return
+        try:
+            obj = self._take_in(key, obj)
+        except Exception as error:
+            self.skipped.note(key, version_of(obj), skipped.FAULT, f"{type(error).__name__}: {error}"[:200], error)
+            self._forget(key)
+            if old is not None:
+                self._tell(key, old, None)
+            return
+        self._tell(key, old, obj)
+
+    def _may_return(self, key: Key) -> bool:
+        """Whether the same version of an object is taken in once more: it was left out for want of memory."""
+        found = self.skipped.get(key)
+        return found is not None and found.reason == BUDGET_EXCEEDED
+
+    def _take_in(self, key: Key, obj: JsonObject) -> JsonObject:
+        """Trim, weigh and share an object, put it into the cache and return it. Raises: whatever the parts raise."""
         obj = drop_managed_fields(obj)
-        if self._trim is not None:
+        if self._trim is not None and view.left_out(obj) is None:
             obj = self._trim(obj)
-        self._sharing.share(obj)
-        self.cache.put(obj)
-        self._tell(old, obj)
+        written = reading.written(obj)
+        if written is None or len(written) > reading.LARGEST_PART:
+            obj = reading.reduced(obj)
+            written = reading.written(obj)
+        if written is None or len(written) < PACKED_BYTES:
+            self._sharing.share(obj)
+        packed = self.cache.put(obj, written)
+        self._note(key, obj)
+        self._budget.grown(self._place, key, self.cache.weight_of(key) or 0, packed=packed)
+        return obj
+
+    def _note(self, key: Key, obj: JsonObject) -> None:
+        left = view.left_out(obj)
+        if left is None:
+            self.skipped.forget(key)
+        else:
+            self.skipped.note(key, version_of(obj), str(left["reason"]), str(left["detail"]))
+
+    def _leave_out(self, key: Key) -> None:
+        """Keep of an object only its metadata: the caches use more memory than the budget allows."""
+        old = self.cache.get(*key)
+        if old is None:
+            return
+        detail = f"the caches use more than the setting cacheBudget allows, {words.size(self._budget.limit)}"
+        obj = reading.without_parts(old, BUDGET_EXCEEDED, detail)
+        self.cache.put(obj, reading.written(obj))
+        self._note(key, obj)
+        self._wants_again = True
+        self._tell(key, old, obj)
+
+    def _forget(self, key: Key) -> None:
+        """Take an object out of the cache, also where an index function fails about it."""
+        try:
+            self.cache.remove(key)
+        except Exception:  # the fault was noted when the object was put in
+            self.cache.purge(key)
+
+    @property
+    def wants_list(self) -> bool:
+        """Whether objects were left out for want of memory, and there is room for them now."""
+        return self._wants_again and self._budget.has_room
 
     def drop(self, key: Key, version: str = "") -> None:
         """Take an object out of the cache, unless a newer one is there, and call the handlers.
@@ -186,10 +258,18 @@ class Informer:
         Args: `version`: resource version of the deletion, "" when unknown.
         """
         old = self.cache.get(*key)
+        if old is None:
+            self.skipped.forget(key)
         if old is None or (version and is_newer(version_of(old), version)):
             return
-        self.cache.remove(key)
-        self._tell(old, None)
+        self.skipped.forget(key)
+        self._forget(key)
+        self._tell(key, old, None)
+
+    def begin_list(self) -> None:
+        """A list begins: all objects come once more."""
+        self._wants_again = False
+        self.skipped.nameless = 0
 
     def stream_synced(self) -> None:
         """A stream has completed a list, or learnt that the kind is not served."""
@@ -199,13 +279,15 @@ class Informer:
         if all(stream.listed_once or stream.absent for stream in self._streams):
             self.settled.set()
 
-    def _tell(self, old: JsonObject | None, new: JsonObject | None) -> None:
+    def _tell(self, key: Key, old: JsonObject | None, new: JsonObject | None) -> None:
         self.changes += 1
         for handler in self._handlers:
             try:
                 handler(old, new)
-            except Exception:  # a handler's bug must not end the watch of everybody else
-                log.exception("a change handler failed", extra={"kind": self.kind.kind})
+            except Exception as error:  # one object must not end the watch of all others
+                version = version_of(new or old or {"metadata": {}})
+                detail = f"{type(error).__name__}: {error}"[:200]
+                self.skipped.note(key, version, skipped.HANDLER_FAULT, detail, error)
 
 
 class _Stream:
@@ -235,7 +317,7 @@ class _Stream:
         """List, watch, and begin again after each trouble, with a growing and jittered pause."""
         while True:
             try:
-                if not self.version:
+                if not self.version or self._informer.wants_list:
                     await self._list()
                 await self._watch()
             except Gone as error:
@@ -255,6 +337,7 @@ class _Stream:
         seen: set[Key] = set()
         version, rolled_back = "", False
         self.listing = True
+        self._informer.begin_list()
         try:
             pages = self._client.list_pages(
                 self._informer.kind,
@@ -267,6 +350,7 @@ class _Stream:
                 self._heard()
                 version = page.resource_version
                 rolled_back = bool(self._newest) and is_newer(self._newest, version)
+                self._informer.skipped.note_nameless(page.unreadable)
                 for obj in page.items:
                     seen.add(key_of(obj))
                     self._informer.store(obj, rolled_back=rolled_back)
@@ -305,7 +389,9 @@ class _Stream:
                 self._heard()
                 self._failures = 0
                 version = version_of(event.object)
-                if event.type == "DELETED":
+                if event.type == "UNREADABLE":
+                    self._informer.skipped.note_nameless()
+                elif event.type == "DELETED":
                     self._informer.drop(key_of(event.object), version)
                 elif event.type in ("ADDED", "MODIFIED"):
                     self._informer.store(event.object)

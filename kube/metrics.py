@@ -29,6 +29,19 @@ RECONCILE_ERRORS = Counter(
     "aim_adapters_reconcile_errors_total", "Passes that ended with an error, by its type.", ["controller", "reason"]
 )
 CACHE_OBJECTS = Gauge("aim_adapters_cache_objects", "Objects in an informer's cache.", ["kind"])
+CACHE_BYTES = Gauge(
+    "aim_adapters_cache_bytes",
+    "Memory of an informer's cache: an estimate made from the JSON of its objects.",
+    ["kind"],
+)
+CACHE_BUDGET = Gauge(
+    "aim_adapters_cache_budget_bytes", "Memory that all caches may use together (setting cacheBudget); 0: no limit."
+)
+OBJECTS_SKIPPED = Counter(
+    "aim_adapters_objects_skipped_total",
+    "Objects that were not taken in as a whole, by kind and reason; /readyz?verbose names them.",
+    ["kind", "reason"],
+)
 CACHE_AGE = Gauge(
     "aim_adapters_cache_age_seconds", "Time since the API server last said anything on an informer's watch.", ["kind"]
 )

@@ -54,6 +54,11 @@ class Call:
     body: bytes = b""
     guard: Guard | None = None
     heard: list[str] | None = None  # takes the Warning headers of the answer
+    most_bytes: int | None = None  # of the answer's body; a larger one raises AnswerTooLargeError
+
+
+class AnswerTooLargeError(Exception):
+    """The body of an answer is larger than the request allows; it was not read to its end."""
 
 
 class Wire:
@@ -122,11 +127,14 @@ class Wire:
                 async with self._sessions.requests().request(
                     call.method, url, data=_payload(call), headers=headers, **self._transport()
                 ) as response:
-                    answer = await response.read()
+                    answer = await _read(response, call.most_bytes)
                     status = response.status
                     if call.heard is not None:
                         call.heard.extend(response.headers.getall("Warning", ()))
                     return status, answer, response.headers.get("Retry-After")
+        except AnswerTooLargeError:
+            status = 200
+            raise
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if isinstance(error.__cause__, NotLeading):
                 raise NotLeading(str(error.__cause__)) from error
@@ -269,6 +277,20 @@ def cut_is_unreachable(response: aiohttp.ClientResponse) -> Any:
         raise Unreachable(0, "WatchCut", _words(error)) from error
     finally:
         response.close()
+
+
+async def _read(response: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
+    if most_bytes is None:
+        return await response.read()
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most_bytes:
+            response.close()
+            raise AnswerTooLargeError
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 async def _read_or_close(response: aiohttp.ClientResponse) -> bytes:

@@ -31,6 +31,7 @@ from api.kinds import (
 )
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY
 from api.view import Json
+from kube.budget import CacheBudget
 from kube.cache import IndexFunction, Trim
 from kube.client import Client
 from kube.informer import Informer
@@ -185,10 +186,13 @@ def make_informers(
     reconciling: bool = True,
     nodes: bool = True,
     adopted: Sequence[str] = (),
+    budget: CacheBudget | None = None,
 ) -> dict[Kind, Informer]:
     """Return the informers by kind: our own kinds always (admission needs them), the rest for the reconciler.
 
-    Args: `adopted`: what other operators call themselves in the label managed-by; theirs are seen like our own.
+    Args:
+        budget: the memory that their caches share.
+        adopted: what other operators call themselves in the label managed-by; theirs are seen like our own.
     """
     scope = list(namespaces) if namespaces is not None else None
     ours = f"{LABEL_MANAGED_BY} in ({','.join((FIELD_OWNER, *adopted))})" if adopted else OURS
@@ -203,6 +207,7 @@ def make_informers(
             label_selector=ours if kind in _LABELLED else None,
             indexes=_INDEXES.get(kind),
             trim=_TRIMS.get(kind),
+            budget=budget,
         )
         for kind in kinds
     }

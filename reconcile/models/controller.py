@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from api import view
@@ -56,8 +56,8 @@ class ModelController:
             watched += watch_nodes(informers.get(NODE), lambda: keys(informers[self._kind].items()))
         return tuple(watched)
 
-    def _all(self) -> list[Json]:
-        return list(self._tools.informers[self._kind].items())
+    def _all(self) -> Iterator[Json]:
+        return self._tools.informers[self._kind].items()
 
     def _by_config(self, config: Json) -> Iterable[Key]:
         """Objects that use a RuntimeConfig; such edits are rare, so all objects are looked through."""

@@ -54,8 +54,8 @@ def test_items_of_one_namespace() -> None:
     cache = Cache()
     cache.put(obj("a", namespace="one"))
     cache.put(obj("a", namespace="two"))
-    assert len(cache.items("one")) == 1
-    assert len(cache.items()) == len(cache) == 2
+    assert len(list(cache.items("one"))) == 1
+    assert len(list(cache.items())) == len(cache) == 2
 
 
 @pytest.mark.parametrize(

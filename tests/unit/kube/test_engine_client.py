@@ -11,6 +11,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
+from api import view
 from kube.auth import plain_credentials
 from kube.client import Client
 from kube.errors import (
@@ -206,9 +207,12 @@ async def test_a_list_is_begun_again_when_its_token_expires(api: FakeApi, client
 
 
 async def test_a_watch_event_may_be_larger_than_any_buffer(api: FakeApi, client: Client) -> None:
-    api.put("widgets", "ns", "big", data="x" * 3_000_000)
+    api.put("widgets", "ns", "big", data="x" * 3_000_000, status={"phase": "Ready"})
     async for event in client.watch(WIDGET, "0"):
-        assert len(event.object["data"]) == 3_000_000
+        assert event.object["metadata"]["name"] == "big"
+        assert event.object["status"] == {"phase": "Ready"}
+        left = view.left_out(event.object)
+        assert left == {"reason": "TooLarge", "detail": "data has 2.9 MiB, more than 256 KiB"}
         break
 
 

@@ -121,7 +121,7 @@ async def test_a_continue_token_that_expires_begins_the_list_again(api: FakeApi,
     seen = record(informer)
     async with running(informer):
         await asyncio.wait_for(informer.synced.wait(), 10)
-    assert len(informer.items()) == len(seen) == 150
+    assert len(list(informer.items())) == len(seen) == 150
     assert api.count("GET", "limit=0") == 1
 
 
@@ -157,7 +157,7 @@ async def test_namespaces_have_a_stream_each(api: FakeApi, client: Client) -> No
     informer = Informer(client, WIDGET, namespaces=["one", "two"])
     async with running(informer):
         await asyncio.wait_for(informer.synced.wait(), 5)
-        assert len(informer.items()) == 2
+        assert len(list(informer.items())) == 2
         api.put("widgets", "two", "b")
         await until(lambda: informer.get("two", "b"))
 
@@ -199,7 +199,7 @@ async def test_an_own_deletion_is_taken_in_at_once_and_its_late_echoes_wake_no_o
         await asyncio.wait_for(informer.synced.wait(), 5)
         kept = api.put("widgets", "ns", "a", metadata={"finalizers": ["x/y"]})
         stored = await client.apply(WIDGET, {"metadata": {"namespace": "ns", "name": "b"}})
-        await until(lambda: len(informer.items()) == 2)
+        await until(lambda: len(list(informer.items())) == 2)
         informer.observe_deletion(("ns", "a"), kept["metadata"]["uid"], me)
         assert informer.get("ns", "a") is not None  # its finalizers are not done
         informer.observe_deletion(("ns", "b"), "another", me)
@@ -225,7 +225,7 @@ async def test_a_server_restored_from_a_backup_is_believed(api: FakeApi, client:
         api.version = itertools.count(10)
         api.log.clear()
         api.objects.clear()
-        uid = informer.items()[0]["metadata"]["uid"]
+        uid = next(informer.items())["metadata"]["uid"]
         api.put("widgets", "ns", "a", v="old", metadata={"uid": uid})
         api.fail_watches = [status(504, "Timeout", "Too large resource version: 50, current: 10")]
         api.cut()

@@ -204,7 +204,7 @@ async def test_an_edit_costs_one_apply_and_one_status() -> None:
     scene = Scene(projected=False)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
     await scene.passes(2)
-    old = dict(scene.server.informers[AIM_SERVICE].items()[0])
+    old = dict(next(scene.server.informers[AIM_SERVICE].items()))
     spec = old["spec"] | {"env": [{"name": "BENCH", "value": "1"}]}
     scene.server.add(AIM_SERVICE, old | {"spec": spec, "metadata": old["metadata"] | {"generation": 2}})
     assert await scene.passes(3) == ["apply inferenceservices", "patch aimservices"]
@@ -240,7 +240,7 @@ def _kinds(calls: list[str]) -> list[str]:
 
 
 def _holding_the_base(scene: Scene) -> dict[str, Any]:
-    cache = scene.server.informers[AIM_PROFILE_CACHE].items()[0]
+    cache = next(scene.server.informers[AIM_PROFILE_CACHE].items())
     spec = cache["spec"] | {"requiresAdapterDisk": True}
     return dict(cache) | {"spec": spec, "status": {"status": "Ready", "artifacts": {"0": {"name": BASE}}}}
 
@@ -286,7 +286,7 @@ async def test_a_server_that_quota_refuses_is_reported_at_once_and_tried_again_s
 async def test_a_server_of_another_owner_that_no_informer_shows_is_reported() -> None:
     scene = Scene(projected=True)
     scene.server.add(AIM_SERVICE, service(PLACE, 0, 0))
-    chat = scene.server.informers[AIM_SERVICE].items()[0]
+    chat = next(scene.server.informers[AIM_SERVICE].items())
     name = inference_service_name(view.name_of(chat), PLACE)
     theirs = isvc(2, {"uid": "other", "kind": "AIMService", "name": "other"})
     theirs["metadata"]["name"] = name
@@ -344,9 +344,9 @@ async def test_the_progress_of_a_base_wakes_none_of_those_who_wait_for_it() -> N
         scene.server.add(AIM_SERVICE, service(PLACE, index, 0))
     await scene.passes(2)
     profile_cache = scene.server.informers[AIM_PROFILE_CACHE]
-    cache = profile_cache.items()[0]
+    cache = next(profile_cache.items())
     profile_cache.store(scene.server.stored(AIM_PROFILE_CACHE, cache, status={"artifacts": {"0": {"name": BASE}}}))
-    old = scene.server.informers[AIM_ARTIFACT].items()[0]
+    old = next(scene.server.informers[AIM_ARTIFACT].items())
     moved = scene.server.stored(AIM_ARTIFACT, old, status=READY | {"progress": {"percentage": 7}})
     failed = scene.server.stored(AIM_ARTIFACT, old, status=READY | {"status": "Failed"})
     assert woken(scene, AIM_ARTIFACT, old, moved) == set()
