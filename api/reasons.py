@@ -99,6 +99,7 @@ class Reason(StrEnum):
     AUTOSCALING_CHANGE_ROLLS = "AutoscalingChangeRolls"
     BASE_ID_IMPOSSIBLE = "BaseIdImpossible"
     BASE_NOT_FOUND = "BaseNotFound"
+    CACHE_BUDGET_EXCEEDED = "CacheBudgetExceeded"
     CACHES_NOT_READY = "CachesNotReady"
     CACHING_MODE_IMMUTABLE = "CachingModeImmutable"
     CEILING_CHANGE_DEFERRED = "CeilingChangeDeferred"
@@ -291,11 +292,13 @@ class Reason(StrEnum):
     TEXT_NOT_UTF8 = "TextNotUtf8"
     TEXT_TOO_LONG = "TextTooLong"
     TEXT_TOO_SHORT = "TextTooShort"
+    TOO_LARGE = "TooLarge"
     TOO_MANY_ADAPTERS = "TooManyAdapters"
     TOO_MANY_MODEL_SOURCES = "TooManyModelSources"
     TYPE_UNKNOWN = "TypeUnknown"
     TYPE_WRONG = "TypeWrong"
     UNSCHEDULABLE = "Unschedulable"
+    UNREADABLE = "Unreadable"
     VALUE_NOT_SUPPORTED = "ValueNotSupported"
     VERSION_DEPRECATED = "VersionDeprecated"
     VERSION_UNKNOWN = "VersionUnknown"
@@ -464,6 +467,24 @@ _TABLE: dict[Reason, Explanation] = {
     # -- rules of AIMService: adapters
     Reason.ADAPTER_DECLARED_TWICE: _rule(
         "spec.adapters declares the same adapter more than once.", "remove one of the two entries of spec.adapters"
+    ),
+    Reason.TOO_LARGE: _rule(
+        "A field of the object is beyond its bound: a list, a map or a string is too long, or a free-form field is "
+        "nested too deeply. The message names the field and the bound. Nothing else of the object is judged, and "
+        "nothing is done for it.",
+        "shorten the field that the message names; docs/bounds.md lists every bound",
+    ),
+    Reason.CACHE_BUDGET_EXCEEDED: _condition(
+        ("ConfigValid",),
+        "The objects of the cluster need more memory than aim-adapters may use for them, and this one is among the "
+        "largest. Nothing is done for it until there is room.",
+        "remove objects that are not needed or make this one smaller; an administrator can raise cacheBudget",
+    ),
+    Reason.UNREADABLE: _condition(
+        ("ConfigValid",),
+        "A part of the stored object is nested so deeply, or contains such text, that no JSON parser reads it. "
+        "Nothing is done for the object.",
+        "apply the object again without the part that the message names",
     ),
     Reason.TOO_MANY_ADAPTERS: _rule(
         "The service declares more than 64 adapters.",

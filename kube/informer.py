@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from api import view, words
 from api.kinds import Kind
+from api.reasons import Reason
 from api.view import JsonObject
 from kube import metrics, reading, skipped
 from kube.budget import CacheBudget
@@ -42,7 +43,6 @@ LARGEST_BACKOFF = 30.0  # seconds
 LARGEST_ABSENT_BACKOFF = 10.0  # seconds between looks for a kind that is not served: its CRD may be installed any time
 WATCH_SECONDS = (240, 480)  # a watch is asked to end after a random time between these, to spread reconnects
 MAX_GONE = 4096  # objects that we deleted ourselves whose late echoes are recognised
-BUDGET_EXCEEDED = "CacheBudgetExceeded"
 MAX_PAGED_LISTS = 3  # after this many expired continue tokens in a row the list is fetched in one piece
 
 
@@ -203,7 +203,7 @@ class Informer:
     def _may_return(self, key: Key) -> bool:
         """Whether the same version of an object is taken in once more: it was left out for want of memory."""
         found = self.skipped.get(key)
-        return found is not None and found.reason == BUDGET_EXCEEDED
+        return found is not None and found.reason == Reason.CACHE_BUDGET_EXCEEDED
 
     def _take_in(self, key: Key, obj: JsonObject) -> JsonObject:
         """Trim, weigh and share an object, put it into the cache and return it. Raises: whatever the parts raise."""
@@ -234,7 +234,7 @@ class Informer:
         if old is None:
             return
         detail = f"the caches use more than the setting cacheBudget allows, {words.size(self._budget.limit)}"
-        obj = reading.without_parts(old, BUDGET_EXCEEDED, detail)
+        obj = reading.without_parts(old, Reason.CACHE_BUDGET_EXCEEDED, detail)
         self.cache.put(obj, reading.written(obj))
         self._note(key, obj)
         self._wants_again = True

@@ -44,7 +44,7 @@ def _member(text: bytes) -> tuple[str, bytes]:
 
 
 def _split(text: bytes, opening: bytes, closing: bytes) -> Iterator[bytes]:
-    """Yield what lies between the commas of the outermost brackets."""
+    """Yield the texts between the commas of the outermost brackets."""
     text = text.strip()
     if not (text.startswith(opening) and text.endswith(closing)):
         raise ValueError(f"not a JSON text in {opening.decode()}{closing.decode()}")

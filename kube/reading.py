@@ -3,7 +3,7 @@
 Whole pages and objects are parsed at once as long as they are small. What is large, or what the parser refuses, is read
 part by part: an object whose part cannot be read, or is larger than anything that this process acts on, is represented
 by its metadata and a note of what was left out (`view.left_out`). What cannot even be identified is `UnreadableError`.
-Source: docs/contract.md, Bounds.
+Source: docs/contract.md, Faults of one object.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from api import view, words
+from api.reasons import Reason
 from api.view import JsonObject
 from kube import json_parts
 
@@ -22,7 +23,6 @@ WHOLE_PAGE_BYTES = 1024 * 1024
 LARGEST_PART = 256 * 1024  # of a spec, a status or another part
 LARGEST_METADATA = 16 * 1024  # of one field of the metadata of an object that is read part by part
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
-UNREADABLE, TOO_LARGE = "Unreadable", "TooLarge"
 
 
 class UnreadableError(ValueError):
@@ -90,9 +90,9 @@ def reduced(obj: JsonObject) -> JsonObject:
     for name, value in obj.items():
         text = written(value)
         if text is None:
-            left.note(UNREADABLE, f"{name} is nested too deeply")
+            left.note(Reason.UNREADABLE, f"{name} is nested too deeply")
         elif len(text) > LARGEST_PART:
-            left.note(TOO_LARGE, f"{name} has {words.size(len(text))}, more than {words.size(LARGEST_PART)}")
+            left.note(Reason.TOO_LARGE, f"{name} has {words.size(len(text))}, more than {words.size(LARGEST_PART)}")
         else:
             kept[name] = value
     if "metadata" not in kept:
@@ -150,7 +150,7 @@ def _by_parts(text: bytes) -> JsonObject:
         if name == "metadata":
             continue
         if len(value) > LARGEST_PART:
-            left.note(TOO_LARGE, f"{name} has {words.size(len(value))}, more than {words.size(LARGEST_PART)}")
+            left.note(Reason.TOO_LARGE, f"{name} has {words.size(len(value))}, more than {words.size(LARGEST_PART)}")
         else:
             _put(obj, name, value, left)
     if left.parts:
@@ -162,4 +162,4 @@ def _put(target: JsonObject, name: str, text: bytes, left: _Left) -> None:
     try:
         target[name] = orjson.loads(text)
     except orjson.JSONDecodeError:
-        left.note(UNREADABLE, f"{name} is nested too deeply, or is not valid JSON")
+        left.note(Reason.UNREADABLE, f"{name} is nested too deeply, or is not valid JSON")

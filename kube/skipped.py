@@ -1,6 +1,6 @@
 """The objects of one kind that were not taken in as a whole, and why: counted, logged once, kept for people to see.
 
-Source: docs/contract.md, Bounds: a fault in one object concerns that object only.
+Source: docs/contract.md, Faults of one object: a fault in one object concerns that object only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from api.kinds import Kind
+from api.reasons import Reason
 from kube import metrics
 from kube.cache import Key
 
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 256  # of each kind; more are counted, and logged, but not listed
-FAULT, HANDLER_FAULT, UNREADABLE = "Fault", "HandlerFault", "Unreadable"
+FAULT, HANDLER_FAULT = "Fault", "HandlerFault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class SkippedObjects:
         if not count:
             return
         self.nameless += count
-        metrics.OBJECTS_SKIPPED.labels(self._kind.kind, UNREADABLE).inc(count)
+        metrics.OBJECTS_SKIPPED.labels(self._kind.kind, Reason.UNREADABLE).inc(count)
         log.warning("objects are left out whose names cannot be read", extra={"kind": self._kind.kind, "count": count})
 
     def forget(self, key: Key) -> None:

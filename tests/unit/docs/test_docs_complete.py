@@ -106,7 +106,7 @@ AlreadyExists BackoffLimitExceeded BadAnswer ContainerCreating DeadlineExceeded 
 NotFound PodFailurePolicy PodInitializing ProvisioningFailed WatchCut
 """  # translated into reasons of aim-adapters, or harmless
 _VALUES_AND_NAMES = """
-BearerToken DeleteOptions IfNotPresent NoSchedule OnRootMismatch ReadWriteMany RollingUpdate RuntimeDefault
+BearerToken DeleteOptions HandlerFault IfNotPresent NoSchedule OnRootMismatch ReadWriteMany RollingUpdate RuntimeDefault
 """
 NO_REASONS = frozenset([*_TYPES_AND_STATES.split(), *_SAID_BY_OTHERS.split(), *_VALUES_AND_NAMES.split()])
 
