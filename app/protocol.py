@@ -1,4 +1,4 @@
-"""The limits of a connection that uvicorn leaves open: time for a whole request, head size, number of connections.
+"""The limits of a connection that uvicorn leaves open: time for a whole request, and head size.
 
 This file, `app/server.py` and `webhooks/fast/protocol.py` are the only ones that use internals of uvicorn.
 `tests/unit/app/test_uvicorn_internals.py` fails when one of them changes.
@@ -8,32 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-CONNECTIONS = Gauge("aim_adapters_server_connections", "Open connections, by server.", ["server"])
-REFUSED = Counter(
-    "aim_adapters_server_refused_total",
-    "Connections closed without an answer, by server and reason: connections (too many are open), slow (a request did "
-    "not arrive in time), head (the request line and headers are too long).",
-    ["server", "reason"],
-)
+from app.connections import REFUSED, Bounds, Connection
+
 MAX_HEAD_BYTES = 64 * 1024  # of a request line and headers; who reads a body limits its size
 ABORT = "aim_adapters.abort"
 """An ASGI extension of each request: a function that cuts the connection, including what is not sent yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of one server; times in seconds."""
-
-    connections: int = 1024
-    request_seconds: float = 10.0  # for a handshake, and for a whole request to arrive
-    keep_alive_seconds: float = 120.0
-    finish_seconds: float = 5.0  # for requests in work, once the server is asked to finish
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -42,9 +25,11 @@ class BoundedProtocol(HttpToolsProtocol):
     bounds: Bounds
     server_name: str
     draining: Callable[[], bool]
+    connection: Connection
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, connection: Connection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.connection = connection
         self._patience: asyncio.TimerHandle | None = None
         self._idle_between, self._idle_since = False, 0.0
         self._in_head, self._head_bytes, self._read = True, 0, 0  # _read: whole requests so far
@@ -53,10 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the clock running: a client that sends nothing is slow too."""
         super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows the type
-        CONNECTIONS.labels(self.server_name).set(len(self.connections))
-        if len(self.connections) > self.bounds.connections:
-            self._turn_away("connections")
-            return
+        self.connection.close = self.transport.abort
         self._start_patience()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -69,7 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
         self.cycle = None  # type: ignore[assignment] # it refers back to here; uvicorn too begins with none
-        CONNECTIONS.labels(self.server_name).set(len(self.connections))
+        self.connection.ended()
+        self.connection.close = _nothing
 
     def data_received(self, data: bytes) -> None:
         """Start the clock with the first byte after an idle time, unless the whole request is here."""
@@ -108,6 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the clock: the request is here, and the rest is the server's time."""
         self._stop_patience()
         self._arriving = False
+        self.connection.busy()
         self._in_head, self._head_bytes = True, 0
         self._read += 1
         super().on_message_complete()
@@ -120,10 +104,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         self._stop_patience()
         self._idle_between = True
+        self.connection.idle()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
+            self.connection.busy()
             self._start_asgi_task(*self.pipeline.pop())
             return
         self._idle_since = self.loop.time()
@@ -154,3 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _turn_away(self, reason: str) -> None:
         REFUSED.labels(self.server_name, reason).inc()
         self.transport.abort()
+
+
+def _nothing() -> None:
+    """Close what is closed: the protocol keeps nothing of its transport alive."""

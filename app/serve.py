@@ -20,10 +20,10 @@ from fastapi import FastAPI
 
 from app.application import at_listener, create_application
 from app.bind import bind
+from app.connections import Bounds
 from app.health import Check, Handshake, flag_check, health_router
 from app.memory import tend_memory
 from app.metrics import metrics_router
-from app.protocol import Bounds
 from app.server import LoopServer, serving
 from app.settings import Settings
 from app.tokens import TokenGate
@@ -43,7 +43,7 @@ from kube.lease import Lease
 log = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_FORCED = 0, 1, 2, 130
-_HEALTH_BOUNDS = Bounds(connections=128, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
+_HEALTH_BOUNDS = Bounds(connections=128, per_address=64, request_seconds=5, keep_alive_seconds=60, finish_seconds=1)
 _NO_CERTIFICATE = "no usable serving certificate (missing or expired)"
 _QUIET_SECONDS = 1.0  # without a review: then the endpoint has been withdrawn
 _DRAIN_SHARE = 0.7  # of the whole shutdown time, for reviews that still arrive
@@ -260,6 +260,7 @@ class _Process:
             return None
         bounds = Bounds(
             connections=settings.max_connections,
+            per_address=settings.max_connections_per_address,
             request_seconds=settings.request_timeout.total_seconds(),
             keep_alive_seconds=settings.keep_alive.total_seconds(),
         )

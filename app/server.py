@@ -18,7 +18,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.protocol import BoundedProtocol, Bounds
+from app.connections import Acceptor, Bounds, Connection
+from app.protocol import BoundedProtocol
 
 
 class LoopServer(uvicorn.Server):
@@ -69,26 +70,18 @@ class LoopServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, with a limit on the time of a TLS handshake, which uvicorn does not offer."""
+        """Listen, with limits that uvicorn does not offer (`app.connections`)."""
         await self.lifespan.startup()
         config, state = self.config, self.server_state
 
-        def protocol() -> asyncio.Protocol:
+        def protocol(connection: Connection) -> asyncio.Protocol:
             made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
-                config=config, server_state=state, app_state=self.lifespan.state
+                config=config, server_state=state, app_state=self.lifespan.state, connection=connection
             )
             return made
 
-        patience = self._bounds.request_seconds if self._tls is not None else None
-        server = await asyncio.get_running_loop().create_server(
-            protocol,
-            sock=self._listener,
-            ssl=self._tls,
-            backlog=config.backlog,
-            ssl_handshake_timeout=patience,
-            ssl_shutdown_timeout=1.0 if self._tls is not None else None,
-        )
-        self.servers = [server]
+        acceptor = Acceptor(self.name, self._listener, self._bounds, protocol, tls=self._tls, backlog=config.backlog)
+        self.servers = [acceptor]  # type: ignore[list-item] # uvicorn closes it
         self.started = True
 
     async def main_loop(self) -> None:

@@ -220,7 +220,16 @@ class Settings(BaseSettings):
         **_at_least(seconds=1),
     )
     max_connections: int = _setting(
-        1024, "Maximum number of open connections on the admission port.", group="Servers", ge=1
+        1024,
+        "Maximum number of open connections on the admission port. Beyond it the oldest idle one is closed.",
+        group="Servers",
+        ge=1,
+    )
+    max_connections_per_address: int = _setting(
+        512,
+        "The same for each client address. All requests of an API server may come from one address.",
+        group="Servers",
+        ge=1,
     )
     max_in_flight: int = _setting(
         256, "Maximum number of reviews in flight; more are answered with 503 and Retry-After.", group="Servers", ge=1

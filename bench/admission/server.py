@@ -27,9 +27,9 @@ from api.kinds import AIM_SERVICE, Kind
 from api.view import Json
 from app.application import at_listener, create_application
 from app.bind import bind
+from app.connections import Bounds
 from app.hugepages import use_huge_pages
 from app.memory import rare_collections
-from app.protocol import Bounds
 from app.server import LoopServer, serving
 from kube.cache import Key
 from kube.courtesy import Courtesy

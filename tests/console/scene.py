@@ -22,9 +22,9 @@ from api.kinds import (
 )
 from app.application import at_listener, create_application
 from app.bind import bind
+from app.connections import Bounds
 from app.console import make_console
 from app.health import health_router
-from app.protocol import Bounds
 from app.server import LoopServer, serving
 from app.settings import Settings
 from console.routes import Console, Limits

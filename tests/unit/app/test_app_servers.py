@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 from app import bind as bind_module
 from app.application import create_application
 from app.bind import bind
+from app.connections import Bounds
 from app.health import Check, Handshake, flag_check, health_router, report
 from app.metrics import metrics_router
-from app.protocol import Bounds
 from app.server import LoopServer, serving
 from certs.decide import authority_validity, leaf_validity
 from certs.pem import issue_leaf, make_authority, parse_certificate, validity_of
@@ -201,18 +201,33 @@ def test_the_same_under_uvloop() -> None:
         runner.run(slow_handshake())
 
 
-async def test_connections_beyond_the_limit_are_turned_away_and_room_comes_back() -> None:
+async def test_beyond_the_limit_the_oldest_idle_connection_gives_way() -> None:
     async with running(App(), Bounds(connections=2)) as server:
         first, second = await open_to(server), await open_to(server)
-        await exchange(*first)
-        await exchange(*second)
+        for each in (second, first):  # so the second one is idle for longest
+            await exchange(*each)
         third = await open_to(server)
-        assert await ended(third[0], 2) < 1
-        first[1].close()
-        await asyncio.sleep(0.1)
-        fourth = await open_to(server)
-        assert (await exchange(*fourth))[0] == 200
-        for _, writer in (second, third, fourth):
+        assert (await exchange(*third))[0] == 200
+        assert await ended(second[0], 2) < 1
+        assert (await exchange(*first))[0] == 200
+        for _, writer in (first, second, third):
+            writer.close()
+
+
+async def test_a_connection_whose_request_is_in_work_does_not_give_way() -> None:
+    app = App()
+    app.hold.clear()
+    async with running(app, Bounds(connections=2)) as server:
+        busy = [await open_to(server), await open_to(server)]
+        tasks = [asyncio.create_task(exchange(*each)) for each in busy]
+        await begun(app, 2)
+        late = await open_to(server)
+        assert await ended(late[0], 2) < 1
+        app.hold.set()
+        assert [(await task)[0] for task in tasks] == [200, 200]
+        after = await open_to(server)
+        assert (await exchange(*after))[0] == 200
+        for _, writer in (*busy, late, after):
             writer.close()
 
 

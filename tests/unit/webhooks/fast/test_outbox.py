@@ -8,7 +8,7 @@ from typing import cast
 
 import uvloop
 
-from app.protocol import Bounds
+from app.connections import Bounds
 from app.server import LoopServer
 from tests.unit.app.test_app_servers import certificate, exchange, open_to
 from tests.unit.webhooks.fast.test_short_path import AtOnceApp, answers, post, running

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from api.view import Json
 from app.application import at_listener
 from app.bind import bind
-from app.protocol import Bounds
+from app.connections import Bounds
 from app.server import LoopServer, serving
 from rules.examples import surroundings
 from rules.references import Ref

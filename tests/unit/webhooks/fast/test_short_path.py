@@ -15,7 +15,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from app.bind import bind
-from app.protocol import BoundedProtocol, Bounds
+from app.connections import Bounds
+from app.protocol import BoundedProtocol
 from app.server import LoopServer, serving
 from tests.unit.app.test_app_servers import App, certificate, ended, exchange, open_to
 from webhooks.fast.protocol import at_once, direct_of
