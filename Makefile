@@ -29,7 +29,7 @@ endef
 compile = $(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q $(1)
 # pypi or osv: the service to ask for known vulnerabilities
 AUDIT_SERVICE ?= pypi
-CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules \
+CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules tools.reference_bounds \
 	tools.reference_commands tools.reference_metrics tools.reference_reasons tools.reference_settings
 
 # Python keeps the bytecode that it compiles: each test run starts hundreds of interpreters

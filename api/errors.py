@@ -63,7 +63,8 @@ class FieldError:
         """The text after the path, in the form of the API server's own field errors."""
         shown = f': "{_printable(self.value)}"' if self.value is not None and self.cause is not Cause.REQUIRED else ""
         fix = f" ({self.hint})" if self.hint else ""
-        return f"{self.cause.words}{shown}: {self.detail}{fix}"
+        detail = self.detail if len(self.detail) <= _LONGEST_DETAIL else f"{self.detail[:_LONGEST_DETAIL]}…"
+        return f"{self.cause.words}{shown}: {detail}{fix}"
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
@@ -117,14 +118,27 @@ def _path_key(path: str) -> list[tuple[int, int, str]]:
 
 
 _LONGEST_SHOWN_VALUE = 120
+_LONGEST_DETAIL = 2000  # several names of 253 characters fit
 
 
 def _printable(value: object) -> str:
     """Return a value as the API server shows it: letters of any script unchanged, invisible characters escaped."""
-    text = str(value)[: _LONGEST_SHOWN_VALUE + 1]
+    text = value[: _LONGEST_SHOWN_VALUE + 1] if isinstance(value, str) else _shown(value)
     if isinstance(value, str) and (not text.isprintable() or "\\" in text):
         text = "".join(_escaped(char) for char in text)
     return text if len(text) <= _LONGEST_SHOWN_VALUE else f"{text[: _LONGEST_SHOWN_VALUE - 1]}…"
+
+
+def _shown(value: object) -> str:
+    """Return a value that is no string: only as much of it is rendered as people see."""
+    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_SHOWN_VALUE:
+        return "a number of several hundred digits"  # Python refuses to write longer ones
+    if isinstance(value, dict | list | tuple) and len(value) > _LONGEST_SHOWN_VALUE:
+        return f"{len(value)} entries"
+    try:
+        return str(value)[: _LONGEST_SHOWN_VALUE + 1]
+    except (RecursionError, ValueError):
+        return "a value that cannot be shown"
 
 
 def _escaped(char: str) -> str:

@@ -293,7 +293,6 @@ class Reason(StrEnum):
     TEXT_TOO_LONG = "TextTooLong"
     TEXT_TOO_SHORT = "TextTooShort"
     TOO_LARGE = "TooLarge"
-    TOO_MANY_ADAPTERS = "TooManyAdapters"
     TOO_MANY_MODEL_SOURCES = "TooManyModelSources"
     TYPE_UNKNOWN = "TypeUnknown"
     TYPE_WRONG = "TypeWrong"
@@ -485,10 +484,6 @@ _TABLE: dict[Reason, Explanation] = {
         "A part of the stored object is nested so deeply, or contains such text, that no JSON parser reads it. "
         "Nothing is done for the object.",
         "apply the object again without the part that the message names",
-    ),
-    Reason.TOO_MANY_ADAPTERS: _rule(
-        "The service declares more than 64 adapters.",
-        "spread the adapters over several services of the same profile: they share the base model",
     ),
     Reason.MAX_RANK_IN_STATIC_MODE: _rule(
         "A static service sets a rank ceiling, but its ceiling is the largest rank of the declared adapters.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from api import kinds
+from api import bounds, kinds
 from api.kinds import Kind
 from api.models import MODELS
 from api.models.common import NOT_ACTED_ON
@@ -24,7 +24,11 @@ def object_schema(kind: Kind) -> Schema:
     source = MODELS[storage].model_json_schema(by_alias=True)
     schema = structural(source, source.get("$defs", {}))
     schema["properties"]["metadata"] = {"type": "object"}  # a CRD cannot restrict it further
-    schema["properties"]["status"] = _tolerant(schema["properties"]["status"])
+    properties = schema["properties"]
+    properties["spec"] = bounds.apply(properties["spec"])
+    properties["status"] = bounds.apply(_tolerant(properties["status"]), status=True)
+    for word in ("apiVersion", "kind"):
+        properties[word]["maxLength"] = bounds.MOST_NAME
     return schema
 
 
@@ -66,6 +70,7 @@ _KEPT_WORDS = (
     "pattern",
     "minItems",
     "maxItems",
+    "maxProperties",
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from api import view
+from api.errors import FieldError
 from api.reasons import Foreign, Reason
 from api.view import Json
 from reconcile.objects import timestamp
@@ -64,3 +65,24 @@ def render_conditions(
             }
         )
     return rendered
+
+
+def too_large(obj: Json, error: FieldError, now: datetime) -> dict[str, Any]:
+    """Return the status of an object that is beyond a bound: the stored one, with what is wrong with the object.
+
+    A server that runs keeps running, so that its own condition stays. Source: docs/contract.md, Bounds.
+    """
+    serves = view.condition(obj, "InferenceServiceReady").get("status") == "True"
+    said = [Condition("ConfigValid", "False", error.reason, str(error))]
+    if not serves:
+        said.append(Condition("Ready", "False", Reason.CONFIG_INVALID, str(error)))
+    generation = view.generation_of(obj)
+    new = render_conditions(obj, said, generation=generation, now=now)
+    types = {entry["type"] for entry in new}
+    kept = [entry for entry in view.items(obj, "status", "conditions") if view.text(entry, "type") not in types]
+    return {
+        **view.mapping(obj, "status"),
+        "status": "Degraded" if serves else "Failed",
+        "observedGeneration": generation,
+        "conditions": [*kept, *new],
+    }

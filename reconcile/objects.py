@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
+from itertools import islice
 from math import ceil
 from typing import Any
 
 from api import view
+from api.bounds import MOST_LABELS, of_entries, of_string
 from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name, is_label_value
 from api.quantity import parse_quantity
@@ -49,21 +53,33 @@ def label_value(value: str) -> str:
 _NEVER_PROPAGATED = ("app", "component", "serving.kserve.io/*", "batch.kubernetes.io/*", "job-name", "controller-uid")
 
 
+@lru_cache(maxsize=256)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Return one expression for some globs; a config is looked at far more often than it changes."""
+    return re.compile("|".join(translate(pattern) for pattern in dict.fromkeys(patterns)))
+
+
 def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
     """Return an object's labels that its RuntimeConfig propagates; `aim.eai.amd.com/*` always are.
 
-    Labels by which KServe and the Job controller find their own pods are left out whatever the globs say.
+    Labels by which KServe and the Job controller find their own pods are left out whatever the globs say. Globs and
+    labels beyond their bounds are not looked at, so that the work is bounded (docs/contract.md, Bounds).
     """
-    patterns = [f"{AIM_GROUP}/*"]
+    patterns: tuple[str, ...] = (f"{AIM_GROUP}/*",)
     if view.dig(config, "labelPropagation", "enabled") is True:
-        patterns += view.strings(config, "labelPropagation", "match")
+        globs = view.strings(config, "labelPropagation", "match")[: _GLOBS.most]
+        patterns += tuple(glob for glob in globs if len(glob) <= _GLOB.most)
+    wanted, never = _any_of(patterns), _any_of(_NEVER_PROPAGATED)
+    labels = islice(view.mapping(obj, "metadata", "labels").items(), MOST_LABELS)
     return {
         key: value
-        for key, value in sorted(view.mapping(obj, "metadata", "labels").items())
-        if isinstance(value, str)
-        and any(fnmatchcase(key, pattern) for pattern in patterns)
-        and not any(fnmatchcase(key, pattern) for pattern in _NEVER_PROPAGATED)
+        for key, value in sorted(labels)
+        if isinstance(value, str) and wanted.match(key) and not never.match(key)
     }
+
+
+_GLOBS = of_entries(("labelPropagation", "match"))
+_GLOB = of_string(("labelPropagation", "match", "[]"))
 
 
 def whole_gibibytes(size_bytes: Decimal, headroom_percent: int) -> str:

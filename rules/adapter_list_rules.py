@@ -9,7 +9,6 @@ from api.errors import Cause, FieldError
 from api.kinds import AIM_SERVICE
 from api.names import (
     FEATURE_ADAPTERS,
-    MAX_ADAPTERS,
     RANK_CEILINGS,
 )
 from api.reasons import Reason
@@ -50,23 +49,6 @@ def adapter_declared_twice(seen: ServiceSeen) -> Outputs:
                 "remove one",
             )
             yield Finding(error, subject=ref.name)
-
-
-@rule(
-    AIM_SERVICE,
-    reason=Reason.TOO_MANY_ADAPTERS,
-    fields="spec.adapters",
-    refused=Example("spec: {adapters: !repeat {count: 65, name: adapter, kind: AIMArtifact}}"),
-    passes=Example("spec: {adapters: [{name: medical, kind: AIMArtifact}]}"),
-    when=("adapters",),
-)
-def too_many_adapters(seen: ServiceSeen) -> Outputs:
-    """A service declares at most 64 adapters."""
-    count = len(view.items(seen.spec, "adapters"))
-    if count > MAX_ADAPTERS:
-        detail = f"{count} adapters are declared, at most {MAX_ADAPTERS} are allowed"
-        hint = "spread them over several services of the same profile, which share the base model"
-        yield Finding(FieldError("spec.adapters", Reason.TOO_MANY_ADAPTERS, Cause.TOO_MANY, detail, count, hint))
 
 
 @rule(

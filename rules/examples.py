@@ -87,7 +87,11 @@ _KINDS = (
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML, and `!repeat {count: 3, name: a, …}`: a list of that many entries, their names numbered."""
+    """Safe YAML with two tags for lists and maps of many entries.
+
+    `!repeat {count: 3, name: a, …}`: a list of that many entries, their names numbered; `!keys {count: 3, name: a}`: a
+    map with that many keys.
+    """
 
 
 def _repeat(loader: yaml.SafeLoader, node: yaml.Node) -> list[dict[str, Any]]:
@@ -98,7 +102,12 @@ def _repeat(loader: yaml.SafeLoader, node: yaml.Node) -> list[dict[str, Any]]:
     ]
 
 
+def _keys(loader: yaml.SafeLoader, node: yaml.Node) -> dict[str, str]:
+    return {entry["name"]: "" for entry in _repeat(loader, node)}
+
+
 _Loader.add_constructor("!repeat", _repeat)
+_Loader.add_constructor("!keys", _keys)
 
 
 @cache

@@ -12,7 +12,7 @@ from api.reasons import Reason
 from rules.references import Missing, Resolved, lookup
 from rules.registry import Basis, Example, Output, rule
 from rules.relations import BASE_REASONS, Affected, affected, naming_services
-from rules.seen import Seen, invalid, required, tidy
+from rules.seen import Seen, invalid, required, same
 from rules.shared import not_found_yet, unfamiliar_accelerator, unknown_word
 from rules.world import Index
 
@@ -186,7 +186,7 @@ def _hides_another(seen: Seen, service: Affected) -> bool:
     if not isinstance(hidden, Resolved):
         return False
     was = view.spec_of(hidden.obj)
-    return any(tidy(was.get(key)) != tidy(seen.spec.get(key)) for key in _ROLLING_FIELDS)
+    return any(not same(was.get(key), seen.spec.get(key), nulls=False) for key in _ROLLING_FIELDS)
 
 
 def _uses(seen: Seen, reference: object) -> bool:

@@ -18,6 +18,7 @@ from rules.verdict import Failure, Finding
 class Basis(Enum):
     """What a rule looks at, and so where it can be asked."""
 
+    BOUND = "bound"  # the size of the manifest; asked before all others, and alone
     OBJECT = "object"  # the manifest alone
     WORLD = "world"  # the manifest and other objects
     TRANSITION = "transition"  # the manifest and its old self: no stored object shows it

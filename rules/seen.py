@@ -86,7 +86,7 @@ class Seen:
 
     def changed(self, key: str) -> bool:
         """Whether a field of the spec differs from the old object's (nulls count as absent); False on creation."""
-        return self.old is not None and tidy(self.old_spec.get(key)) != tidy(self.spec.get(key))
+        return self.old is not None and not same(self.old_spec.get(key), self.spec.get(key), nulls=False)
 
     @property
     def me(self) -> Ref:
@@ -111,7 +111,7 @@ class ServiceSeen(Seen):
         if before.namespace != self.namespace:
             return
         for name, fields in _FOLLOWS_FROM.items():
-            if name in known and all(old.get(key) == spec.get(key) for key in fields):
+            if name in known and all(same(old.get(key), spec.get(key)) for key in fields):
                 before.__dict__[name] = known[name]
 
     @lazy
@@ -214,11 +214,33 @@ class ServiceSeen(Seen):
         return view.integer(self.new, "status", "runtime", "currentReplicas") or 0
 
 
-def tidy(value: object) -> object:
-    """Return a value without nulls, so that an absent field equals a null one; the argument is not changed."""
-    if isinstance(value, Mapping):
-        return {key: tidy(part) for key, part in value.items() if part is not None}
-    return [tidy(part) for part in value] if isinstance(value, list) else value
+def same(was: object, now: object, *, nulls: bool = True) -> bool:
+    """Whether two JSON values are equal, however deeply they are nested.
+
+    Args: `nulls` False: a field that is null equals an absent one.
+    """
+    if was is now:
+        return True
+    if nulls:
+        try:
+            return was == now
+        except RecursionError:  # an object that was stored before there were bounds
+            pass
+    left = [(was, now)]
+    while left:
+        one, other = left.pop()
+        if isinstance(one, dict) and isinstance(other, dict):
+            keys = one.keys() | other.keys()
+            if nulls and not len(keys) == len(one) == len(other):
+                return False
+            left += [(one.get(key), other.get(key)) for key in keys]
+        elif isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                return False
+            left += zip(one, other, strict=True)
+        elif isinstance(one, dict | list) or isinstance(other, dict | list) or one != other:
+            return False
+    return True
 
 
 def invalid(path: str, reason: Reason, detail: str, hint: str = "", value: object = None) -> Finding:

@@ -13,6 +13,7 @@ from api.view import Json
 from rules import (
     adapter_list_rules,
     artifact_rules,
+    bounds,
     config_rules,
     env_rules,
     model_rules,
@@ -21,12 +22,14 @@ from rules import (
     service_warnings,
     source_rules,
 )
+from rules.bounds import beyond
 from rules.registry import Basis, Rule, rules_for, run
-from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen
+from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen, same
 from rules.verdict import NOTHING_SAID, Finding, Verdict
 from rules.world import World
 
 PAGES = (
+    bounds,
     served_rules,
     adapter_list_rules,
     service_warnings,
@@ -78,20 +81,23 @@ def validate(
 ) -> Verdict:
     """Check an object that is created (`old` is None) or updated.
 
-    An update that leaves the spec unchanged (labels, annotations, finalizers, also of a terminating object) is admitted
+    An object beyond a bound gets that one error, and no rule is asked (docs/contract.md, Bounds). An update that leaves
+    the spec unchanged (labels, annotations, finalizers, also of a terminating object) is admitted
     without a check. An error that the old object already had is a warning (ratcheting). An error about the version of
     the request that the old object already had is dropped: no stored object causes it.
     Args: `request_version` is the version that the user wrote (`v1alpha2`), empty if unknown; `glance` selects the
     rules to ask and changes the cost, never the verdict. Nothing is changed.
     """
-    if old is not None and old.get("spec") == new.get("spec"):
+    if old is not None and same(old.get("spec"), new.get("spec")):
         return NOTHING_SAID
+    if (large := beyond(kind, new)) is not None:
+        return Verdict((large,))
     seen = _see(kind, new, old, world, request_version=request_version, context=context)
     left = glance(seen, _ON_CREATION if old is None else _ON_UPDATE)
     if not left:
         return NOTHING_SAID
     findings, warnings, failures = run(_rules_to_ask(kind.kind, left, None), seen)
-    if findings and seen.before is not None:
+    if findings and old is not None and seen.before is not None and beyond(kind, old) is None:
         findings, ratcheted = _ratchet(kind, findings, seen.before)
         warnings.extend(ratcheted)
     return Verdict(tuple(findings), tuple(warnings), tuple(failures))
@@ -104,6 +110,8 @@ def judge_stored(kind: Kind, obj: Json, world: World, *, context: Context = DEFA
 
 def judge_seen(seen: Seen) -> Verdict:
     """Judge a stored object as `judge_stored` does, reusing what was already worked out about it."""
+    if (large := beyond(seen.kind, seen.new)) is not None:
+        return Verdict((large,))
     findings, warnings, failures = run(_rules_to_ask(seen.kind.kind, every_rule(seen, _WHEN_STORED), False), seen)
     return Verdict(tuple(findings), tuple(warnings), tuple(failures))
 

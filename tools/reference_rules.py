@@ -21,6 +21,7 @@ status 422 and the reason `Invalid`, with one cause for each error. A warning ne
 the same rules about stored objects, except those about a change or about the version of a request.
 """
 _BASIS = {
+    Basis.BOUND: "the size of the manifest, before all other rules",
     Basis.OBJECT: "the manifest alone",
     Basis.WORLD: "other objects too (a refusal is confirmed by a live read)",
     Basis.TRANSITION: "a change: old against new",

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from api import view
+from api.bounds import MOST_URI
 from api.kinds import AIM_ARTIFACT, Kind
 from api.names import MODEL_ID_PATTERN
 from api.source_uri import source_model_id
@@ -29,7 +30,10 @@ def mutate(kind: Kind, obj: Json) -> list[Operation]:
         return []
     if view.dig(obj, "spec", "modelId") is not None:
         return []
-    implied = source_model_id(view.dig(obj, "spec", "sourceUri"))
+    uri = view.dig(obj, "spec", "sourceUri")
+    if not isinstance(uri, str) or len(uri) > MOST_URI:
+        return []
+    implied = source_model_id(uri)
     if implied is None or not _MODEL_ID.fullmatch(implied):  # the schema would refuse what we filled in
         return []
     return [{"op": "add", "path": "/spec/modelId", "value": implied}]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from api.bounds import MOST_LEVELS
 from api.kinds import AIM_GROUP, Kind
+from api.reasons import Reason
 from api.record import record
 from api.view import Json
 from rules.world import KIND_BY_NAME
 
 REVIEW_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
+TOO_DEEP = (
+    f"{Reason.TOO_LARGE}: the object is nested more deeply than the JSON parser accepts; at most {MOST_LEVELS} levels of "
+    "lists and objects are allowed in a free-form field (nest it less deeply)"
+)
+_HEAD_BYTES = 4096
+_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([A-Za-z0-9-]{1,64})"')
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -24,6 +33,7 @@ class Malformed:
 
     detail: str
     uid: str = ""
+    too_deep: bool = False  # a review whose object no JSON parser here takes in
 
 
 @record
@@ -60,7 +70,9 @@ def parse_review(body: bytes | bytearray) -> Review | Malformed:
     """Read a body as an AdmissionReview of version v1."""
     try:
         envelope = orjson.loads(body)
-    except (orjson.JSONDecodeError, RecursionError):
+    except (orjson.JSONDecodeError, RecursionError) as error:
+        if "ecursion" in str(error) or "depth limit" in str(error):
+            return Malformed(TOO_DEEP, _uid_at_the_head(body), too_deep=True)
         return Malformed("the body is not JSON")
     if not isinstance(envelope, dict):
         return Malformed("the body is not a JSON object")
@@ -74,6 +86,12 @@ def parse_review(body: bytes | bytearray) -> Review | Malformed:
     if not uid:
         return Malformed("the review has no request.uid")
     return _review(uid, request)
+
+
+def _uid_at_the_head(body: bytes | bytearray) -> str:
+    """Return the uid of a review that cannot be parsed: the API server writes it before the object."""
+    found = _UID.search(body[:_HEAD_BYTES])
+    return found.group(1).decode() if found else ""
 
 
 def _review(uid: str, request: dict[str, Any]) -> Review | Malformed:

@@ -71,6 +71,9 @@ async def review(admission: Admission, judge: Judge, request: Request) -> Respon
     started = time.perf_counter()
     found = admission.read(body)
     if isinstance(found, Malformed):
+        if found.too_deep and found.uid:
+            admission.metrics.turned_away("too_large")
+            return json_answer(200, answer.failed(found.uid, 422, "Invalid", found.detail))
         admission.metrics.turned_away("malformed")
         return json_answer(400, answer.failed(found.uid, 400, "BadRequest", found.detail))
     if not admission.enter():

@@ -35,10 +35,12 @@ from reconcile.artifact.decide import decide
 from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, render_reaper_job
 from reconcile.artifact.users import DiskUsers, disk_use
+from reconcile.conditions import too_large
 from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.objects import artifact_names, owned_by
 from reconcile.world import CACHE_KINDS, word
+from rules.bounds import beyond
 from rules.runtime_config import resolve_runtime_config
 from rules.validate import judge_stored
 
@@ -112,6 +114,10 @@ class ArtifactController:
         if artifact is None or view.terminating(artifact) or view.paused(artifact):
             tools.progress.want(key, {})
             return None
+        if (large := beyond(AIM_ARTIFACT, artifact)) is not None:
+            tools.progress.want(key, {})
+            decision = Decision(status=too_large(artifact, large.error, tools.now()), at_rest=True)
+            return await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
         seen = await self._with_problems(self._observe(key, artifact))
         decision = decide(seen)
         recheck = await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)

@@ -75,20 +75,27 @@ def ordered_env(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     by_name = {entry["name"]: dict(entry) for entry in entries}
     ordered: dict[str, dict[str, Any]] = {}
     visiting: set[str] = set()
-
-    def place(name: str) -> None:
-        if name in ordered or name in visiting:
-            return
-        visiting.add(name)
-        value = by_name[name].get("value")
-        for needed in sorted(set(_REFERENCE.findall(value))) if isinstance(value, str) else ():
-            if needed in by_name:
-                place(needed)
-        ordered.setdefault(name, by_name[name])
-
-    for name in sorted(by_name):
-        place(name)
+    for first in sorted(by_name):
+        left = [first]
+        while left:
+            name = left[-1]
+            if name not in visiting:
+                visiting.add(name)
+                left += [needed for needed in reversed(_named_in(by_name[name])) if _is_new(needed, by_name, visiting)]
+            else:
+                left.pop()
+                ordered.setdefault(name, by_name[name])
     return list(ordered.values())
+
+
+def _is_new(name: str, by_name: Mapping[str, object], visiting: set[str]) -> bool:
+    return name in by_name and name not in visiting
+
+
+def _named_in(entry: Mapping[str, Any]) -> list[str]:
+    """Return the variables that the value of an entry names, sorted."""
+    value = entry.get("value")
+    return sorted(set(_REFERENCE.findall(value))) if isinstance(value, str) else []
 
 
 def resources(service: Json, plan: Plan) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from api.words import parse_time
 from kube.cache import Key
 from kube.engine import Watch, keys_of_both
 from kube.poll import Poller, Question
+from reconcile.conditions import too_large
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
 from reconcile.decision import Decision, EventNote
 from reconcile.pods import mounted_by, server_started
@@ -53,6 +54,7 @@ from reconcile.world import (
     templates_of,
     word,
 )
+from rules.bounds import beyond
 from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_seen
 from rules.world import Index
@@ -189,6 +191,11 @@ class ServiceController:
             self._refusals.pop(key, None)
             self._note_taken(key, taken=False)
             return None
+        if (large := beyond(AIM_SERVICE, service)) is not None:
+            tools.progress.want(key, {})
+            self._servers.want(key, {})
+            decision = Decision(status=too_large(service, large.error, tools.now()), at_rest=True)
+            return await tools.shell.carry_out(AIM_SERVICE, service, decision)
         seen = self._observe(key, service)
         self._note_taken(key, taken=seen.isvc is not None and seen.live is None)
         decision = decide(seen)

@@ -38,7 +38,6 @@ ADAPTER_CONFIG_REASONS = frozenset(
         Reason.MAX_RANK_UNSUPPORTED,
         Reason.MODEL_SOURCES_AMBIGUOUS,
         Reason.RUNTIME_CONFIG_MAX_RANK_UNSUPPORTED,
-        Reason.TOO_MANY_ADAPTERS,
     }
 )
 

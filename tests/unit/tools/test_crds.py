@@ -35,6 +35,7 @@ ALLOWED_WORDS = {
     "pattern",
     "minItems",
     "maxItems",
+    "maxProperties",
     "nullable",
     "items",
     "additionalProperties",
