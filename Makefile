@@ -91,12 +91,13 @@ test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, man
 	AIM_TEST_LONG=1 $(PYTEST) tests
 
 .PHONY: fuzz
-fuzz: $(STAMP) ## 50,000 spoilt bodies against the admission server
+fuzz: $(STAMP) ## 50,000 spoilt bodies against the admission server, 2,000 random objects of each kind
 	AIM_FUZZ_CASES=50000 $(PYTEST) tests/unit/webhooks -k fuzz
+	AIM_FUZZ_OBJECTS=2000 $(PYTEST) tests/unit/tenants/test_objects.py
 
 .PHONY: bench
 bench: $(STAMP) tools ## benchmarks: print ratios, write JSON to build/bench/
-	@for bench in bench/*/bench.py; do $(PY) $$bench || exit 1; done
+	@for bench in bench/*/bench.py bench/admission/largest.py; do $(PY) $$bench || exit 1; done
 
 .PHONY: generate
 generate: $(STAMP) ## write all generated files: CRDs, chart schema, reference pages

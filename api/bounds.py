@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from functools import lru_cache
 from typing import Any, Final
 
 from api.record import record
@@ -59,6 +58,8 @@ FREE_FORM: Final = frozenset(
     }
 )
 """Where a spec takes any JSON: `engineArgs`, and fields without an effect."""
+MAPS: Final = frozenset({"engineEnv", "limits", "requests"})
+"""Fields of a spec with keys of the user's choice: each value counts as an entry `[]`."""
 MOST_STRING: Final = 4 * 1024
 """Characters of a string that no row names."""
 MOST_ENTRIES: Final = 256
@@ -172,7 +173,8 @@ def _find(rows: Mapping[str, Bound], path: Sequence[str], default: Bound) -> Bou
 def apply(schema: dict[str, Any], path: tuple[str, ...] = (), *, status: bool = False) -> dict[str, Any]:
     """Return the structural schema of a spec (or a status) with a bound for each list, map and string.
 
-    A smaller bound of the field's own is kept. Args: `path` from the spec, or the status, to this part of it. A CRD can bound neither the depth nor the JSON size of a free-form field, so the rules do (`rules.bounds`).
+    A smaller bound of the field's own is kept. A CRD can bound neither the depth nor the JSON size of a free-form
+    field, so the rules do (`rules.bounds`). Args: `path` from the spec, or the status, to this part of it.
     """
     out = dict(schema)
     kind = out.get("type")

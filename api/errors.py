@@ -130,7 +130,7 @@ def _printable(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value that is no string: only as much of it is rendered as people see."""
+    """Return a value other than a string: only the shown part is rendered."""
     if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_SHOWN_VALUE:
         return "a number of several hundred digits"  # Python refuses to write longer ones
     if isinstance(value, dict | list | tuple) and len(value) > _LONGEST_SHOWN_VALUE:

@@ -33,7 +33,7 @@ _SHORTEN = "shorten it"
 
 
 def _levels(count: int, entries: int) -> Any:
-    """Return the type of JSON values with short strings, few entries, and at most so many levels."""
+    """Return the type of JSON values with short strings, few entries, and at most this many levels."""
     string = Annotated[str, msgspec.Meta(max_length=bounds.SMALLEST_STRING)]
     scalar: Any = None | bool | int | float | string
     values: Any = scalar
@@ -131,8 +131,9 @@ def _look(spec: object) -> Finding | None:
         if isinstance(value, dict):
             if (found := _long_key(value, path, shown)) is not None:
                 return found
+            is_map = bool(path) and path[-1] in bounds.MAPS
             below = [
-                (entry, (*path, key), (*shown, key))
+                (entry, (*path, "[]" if is_map else key), (*shown, f"[{key}]" if is_map else key))
                 for key, entry in value.items()
                 if isinstance(key, str) and _may_be_large(entry)
             ]
@@ -150,12 +151,31 @@ _LAST_NAMES = frozenset(place.rpartition(".")[2] for place in bounds.FREE_FORM)
 
 
 def _may_be_large(value: object) -> bool:
-    return (value.__class__ is str and len(value) > bounds.SMALLEST_STRING) or isinstance(value, dict | list)  # type: ignore[arg-type]
+    """Whether a value has to be looked at: False for scalars, short strings, and small objects of such values."""
+    if value.__class__ is str:
+        return len(value) > _SHORT
+    if value.__class__ is not dict:
+        return isinstance(value, dict | list)
+    if len(value) > bounds.SMALLEST_LIST:
+        return True
+    for key, entry in value.items():
+        kind = entry.__class__
+        if key.__class__ is not str:
+            return True
+        if kind is str:
+            if len(entry) > _SHORT or len(key) > _SHORT:
+                return True
+        elif kind is dict or kind is list or len(key) > _SHORT:
+            return True
+    return False
+
+
+_SHORT = bounds.SMALLEST_STRING
 
 
 def _long_key(value: dict[Any, Any], path: Path, shown: Path) -> Finding | None:
     for key in value:
-        if isinstance(key, str) and len(key) > bounds.SMALLEST_STRING:
+        if isinstance(key, str) and len(key) > _SHORT:
             most = bounds.of_string((*path, "{}")).most
             if len(key) > most:
                 return _too_long(_field((*shown, f"{key[:40]}…")), len(key), most, "shorten the key")

@@ -146,8 +146,17 @@ def fields_spoken_of() -> frozenset[str]:
     return frozenset(name for entry in _RULES for name in entry.when)
 
 
-def run(rules: Iterable[Rule], seen: object) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
-    """Ask each rule; one that raises is recorded as a failure, and the others are still asked."""
+MOST_COLLECTED = 1000
+"""Findings, and warnings, that are collected about one object; people read fewer."""
+
+
+def run(
+    rules: Iterable[Rule], seen: object, *, most: int | None = MOST_COLLECTED
+) -> tuple[list[Finding], list[FieldWarning], list[Failure]]:
+    """Ask each rule; one that raises is recorded as a failure, and the others are still asked.
+
+    Args: `most` findings and warnings are collected; None: all of them, for a comparison with another list.
+    """
     findings: list[Finding] = []
     warnings: list[FieldWarning] = []
     failures: list[Failure] = []
@@ -156,7 +165,9 @@ def run(rules: Iterable[Rule], seen: object) -> tuple[list[Finding], list[FieldW
             for output in entry.check(seen):
                 if isinstance(output, Finding):
                     findings.append(output)
-                else:
+                    if len(findings) == most:
+                        return findings, warnings, failures
+                elif len(warnings) < MOST_COLLECTED:
                     warnings.append(output)
         except Exception:
             failures.append(Failure(entry.name, format_exc(), blocks=not entry.warns))

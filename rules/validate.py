@@ -23,7 +23,7 @@ from rules import (
     source_rules,
 )
 from rules.bounds import beyond
-from rules.registry import Basis, Rule, rules_for, run
+from rules.registry import MOST_COLLECTED, Basis, Rule, rules_for, run
 from rules.seen import DEFAULT_CONTEXT, Context, Seen, ServiceSeen, same
 from rules.verdict import NOTHING_SAID, Finding, Verdict
 from rules.world import World
@@ -96,7 +96,8 @@ def validate(
     left = glance(seen, _ON_CREATION if old is None else _ON_UPDATE)
     if not left:
         return NOTHING_SAID
-    findings, warnings, failures = run(_rules_to_ask(kind.kind, left, None), seen)
+    most = MOST_COLLECTED if old is None else None  # an edit: what it did not cause may come first
+    findings, warnings, failures = run(_rules_to_ask(kind.kind, left, None), seen, most=most)
     if findings and old is not None and seen.before is not None and beyond(kind, old) is None:
         findings, ratcheted = _ratchet(kind, findings, seen.before)
         warnings.extend(ratcheted)
@@ -124,7 +125,7 @@ def _see(kind: Kind, new: Json, old: Json | None, world: World, *, request_versi
 def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[list[Finding], list[FieldWarning]]:
     findings = tuple(findings)
     spoken = frozenset(finding.error.reason for finding in findings)
-    had = {finding.identity for finding in run(_rules_that_say(kind.kind, spoken), before)[0]}
+    had = {finding.identity for finding in run(_rules_that_say(kind.kind, spoken), before, most=None)[0]}
     of_the_version = _said_of_requests(kind.kind)
     fresh: list[Finding] = []
     warnings: list[FieldWarning] = []
@@ -133,8 +134,10 @@ def _ratchet(kind: Kind, findings: Iterable[Finding], before: Seen) -> tuple[lis
             error = finding.error
             if error.reason in of_the_version:  # the object is valid in the other version
                 continue
-            warnings.append(FieldWarning(error.path, error.reason, f"still invalid: {error.detail}", _RATCHETED_WEIGHT))
-        else:
+            if len(warnings) < MOST_COLLECTED:
+                detail = f"still invalid: {error.detail}"
+                warnings.append(FieldWarning(error.path, error.reason, detail, _RATCHETED_WEIGHT))
+        elif len(fresh) < MOST_COLLECTED:
             fresh.append(finding)
     return fresh, warnings
 

@@ -147,6 +147,11 @@ class Admission:
         except Exception:
             return self.crashed(review)
 
+    def too_deep(self, found: Malformed) -> bytes:
+        """Return the answer to a review whose object is nested more deeply than a parser accepts."""
+        self.metrics.turned_away("too_large")
+        return answer.failed(found.uid, 422, "Invalid", found.detail)
+
     def crashed(self, review: Review) -> bytes:
         """Return the answer after an exception, which is being handled; it is logged under a reference."""
         reference = secrets.token_hex(4)

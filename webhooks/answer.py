@@ -10,6 +10,7 @@ import orjson
 from api import view
 from api.errors import FieldError
 from api.kinds import AIM_GROUP
+from rules.registry import MOST_COLLECTED
 from rules.verdict import Verdict
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
 
@@ -45,9 +46,9 @@ def refused(
     texts = texts[:MOST_CAUSES]
     causes = [_cause(error, text_) for error, text_ in zip(errors, texts, strict=False)]
     if len(errors) > MOST_CAUSES:
-        causes.append(
-            {"reason": "FieldValueInvalid", "message": f"{len(errors) - MOST_CAUSES} more errors", "field": ""}
-        )
+        least = "at least " if len(verdict.findings) >= MOST_COLLECTED else ""
+        more = f"{least}{len(errors) - MOST_CAUSES} more errors"
+        causes.append({"reason": "FieldValueInvalid", "message": more, "field": ""})
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     message = f'{kind}.{AIM_GROUP} "{name}" is invalid: {summary}'
     code, reason = 422, "Invalid"

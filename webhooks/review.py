@@ -19,8 +19,8 @@ from rules.world import KIND_BY_NAME
 REVIEW_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
 TOO_DEEP = (
-    f"{Reason.TOO_LARGE}: the object is nested more deeply than the JSON parser accepts; at most {MOST_LEVELS} levels of "
-    "lists and objects are allowed in a free-form field (nest it less deeply)"
+    f"{Reason.TOO_LARGE}: the object is nested more deeply than the JSON parser accepts; at most {MOST_LEVELS} levels "
+    "of lists and objects are allowed in a free-form field (nest it less deeply)"
 )
 _HEAD_BYTES = 4096
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([A-Za-z0-9-]{1,64})"')

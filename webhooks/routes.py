@@ -72,8 +72,7 @@ async def review(admission: Admission, judge: Judge, request: Request) -> Respon
     found = admission.read(body)
     if isinstance(found, Malformed):
         if found.too_deep and found.uid:
-            admission.metrics.turned_away("too_large")
-            return json_answer(200, answer.failed(found.uid, 422, "Invalid", found.detail))
+            return json_answer(200, admission.too_deep(found))
         admission.metrics.turned_away("malformed")
         return json_answer(400, answer.failed(found.uid, 400, "BadRequest", found.detail))
     if not admission.enter():

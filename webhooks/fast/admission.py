@@ -59,7 +59,9 @@ class FastAdmission:
             return None
         started = time.perf_counter()
         review = admission.read(body)
-        if isinstance(review, Malformed) or admission.full:
+        if isinstance(review, Malformed):
+            return admission.too_deep(review) if review.too_deep and review.uid else None
+        if admission.full:
             return None
         try:
             reply = judge(review)

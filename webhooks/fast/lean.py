@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict, cast
 import msgspec
 import orjson
 
+from api.bounds import MOST_LABELS
 from api.kinds import AIM_GROUP, AIM_SERVICE
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review, with_place
 
@@ -25,6 +26,7 @@ class _Metadata(TypedDict, total=False):
     name: str
     namespace: str
     generateName: str
+    labels: msgspec.Raw  # only their size counts
 
 
 class _Name(TypedDict, total=False):
@@ -111,6 +113,9 @@ def _review(envelope: _Envelope) -> Review | None:
         old = None
     elif operation != "UPDATE" or old is None:
         return None
+    _read_labels(new)
+    if old is not None:
+        _read_labels(old)
     _read_specs(new, old)
     written = request.requestKind
     return Review(
@@ -129,6 +134,20 @@ def _review(envelope: _Envelope) -> Review | None:
 
 
 _SERVICE_WORDS = f"{AIM_GROUP}/{AIM_SERVICE.kind}"
+
+
+_FEW_LABELS = MOST_LABELS * len('"":"",')  # bytes of which each label needs some
+
+
+def _read_labels(obj: dict[str, Any]) -> None:
+    """Parse labels that may be beyond their bound, and leave out others, which no rule reads.
+
+    Raises: ValueError for labels that are not valid JSON.
+    """
+    metadata: dict[str, Any] = obj.get("metadata") or {}
+    labels = metadata.pop("labels", None)
+    if labels is not None and len(memoryview(labels)) > _FEW_LABELS:
+        metadata["labels"] = orjson.loads(bytes(labels))
 
 
 def _read_specs(new: dict[str, Any], old: dict[str, Any] | None) -> None:

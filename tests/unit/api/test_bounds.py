@@ -66,6 +66,15 @@ def test_free_form_fields_are_those_of_the_schemas() -> None:
     assert found == bounds.FREE_FORM
 
 
+def test_maps_are_those_of_the_schemas() -> None:
+    found = set()
+    for kind in AIM_KINDS:
+        for path, node in nodes(object_schema(kind)["properties"]["spec"]):
+            if "additionalProperties" in node:
+                found.add(path[-1])
+    assert found == bounds.MAPS
+
+
 def test_each_row_of_the_table_is_used_by_a_schema() -> None:
     used = set()
     for kind in AIM_KINDS:

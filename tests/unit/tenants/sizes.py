@@ -87,7 +87,8 @@ def _large(node: dict[str, Any], path: Path, times: float) -> Any:
         count = int(times * bounds.MOST_FREE_FORM_BYTES) // 16
         return {f"key-{index:06}": [] for index in range(max(1, count - 8))}
     if node.get("type") == "array":
-        return [_entry(node["items"], index) for index in range(int(node["maxItems"] * times))]
+        most = node["maxItems"] if times <= 1 else bounds.of_entries(path).most  # some schemas allow one entry only
+        return [_entry(node["items"], index) for index in range(int(most * times))]
     if "additionalProperties" in node:
         return {f"NAME_{index}": "1" for index in range(int(node["maxProperties"] * times))}
     start = str(_small(node))
@@ -99,7 +100,11 @@ def _entry(node: dict[str, Any], index: int) -> Any:
     """Return an entry that differs from the others of its list."""
     if "properties" not in node:
         return _small(node) if "enum" in node else f"acme/model-{index}"
-    entry = {name: _value(child, (name,), ("?",), 1) for name, child in node["properties"].items() if name in node.get("required", ())}
+    entry = {
+        name: _value(child, (name,), ("?",), 1)
+        for name, child in node["properties"].items()
+        if name in node.get("required", ())
+    }
     for key in ("name", "sourceUri"):
         if key in node["properties"]:
             entry[key] = f"hf://acme/model-{index}" if key == "sourceUri" else f"NAME_{index}"

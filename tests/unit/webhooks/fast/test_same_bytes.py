@@ -88,7 +88,8 @@ async def test_in_one_process(world: Callable[[], World], sent: Callable[[], Ite
             at_once_too = front.answer_now(path.encode(), bytearray(body))
             if isinstance(at_once_too, bytes):
                 assert (200, _REFERENCE.sub(b"reference ...", at_once_too)) == (expected[0], expected[2]), body[:2000]
-                fast.refusals.pop() if b'"Failure"' in at_once_too and not _is_dry(body) else None
+                judged = b'"details"' in at_once_too  # an object that cannot be parsed is not among the refusals
+                fast.refusals.pop() if judged and b'"Failure"' in at_once_too and not _is_dry(body) else None
             else:
                 begun += at_once_too is not None
     assert refusals(plain) == refusals(fast)
