@@ -15,11 +15,9 @@ import orjson
 
 from api import bounds, view
 from api.errors import Cause, FieldError
-from api.kinds import AIM_KINDS, Kind
+from api.kinds import Kind
 from api.reasons import Reason
 from api.view import Json
-from rules.registry import Basis, Example, Output, rule
-from rules.seen import Seen
 from rules.verdict import Finding
 
 Path = tuple[str, ...]
@@ -247,17 +245,3 @@ def _too_big(path: str, found: int, most: int) -> Finding:
 def _too_deep(path: str) -> Finding:
     detail = f"more than {bounds.MOST_LEVELS} levels of lists and objects, at most {bounds.MOST_LEVELS} are allowed"
     return _finding(path, Cause.INVALID, detail, "nest it less deeply")
-
-
-@rule(
-    *AIM_KINDS,
-    reason=Reason.TOO_LARGE,
-    fields="spec",
-    basis=Basis.BOUND,
-    refused=Example("metadata: {labels: !keys {count: 257, name: label}}"),
-    passes=Example("metadata: {labels: {team: llm}}"),
-)
-def beyond_a_bound(seen: Seen) -> Iterator[Output]:
-    """An object within the [bounds](bounds.md) is judged; one beyond a bound gets this error and no other."""
-    if (found := beyond(seen.kind, seen.new)) is not None:
-        yield found

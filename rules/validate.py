@@ -13,7 +13,7 @@ from api.view import Json
 from rules import (
     adapter_list_rules,
     artifact_rules,
-    bounds,
+    bound_rules,
     config_rules,
     env_rules,
     model_rules,
@@ -29,7 +29,7 @@ from rules.verdict import NOTHING_SAID, Finding, Verdict
 from rules.world import World
 
 PAGES = (
-    bounds,
+    bound_rules,
     served_rules,
     adapter_list_rules,
     service_warnings,

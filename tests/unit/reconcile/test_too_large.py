@@ -14,7 +14,7 @@ from reconcile.service.controller import ServiceController
 from tests.unit.reconcile.model.life import START
 
 ADAPTERS = [{"name": f"a{i}", "kind": "AIMArtifact"} for i in range(20_000)]
-LARGE = {
+LARGE: dict[type[Any], dict[str, Any]] = {
     ServiceController: {"spec": {"profile": {"name": "p"}, "adapters": ADAPTERS}},
     ArtifactController: {"spec": {"type": "model", "sourceUri": "hf://a/b", "env": [{"name": "A"}] * 257}},
 }
