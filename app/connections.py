@@ -2,8 +2,8 @@
 
 uvicorn's own listener makes a TLS object for each TCP connection at once, 50 KB that a client gets without sending a
 byte. Here a connection is a plain socket until its first byte arrives. The oldest connection without a request in work
-is closed when there are too many, of its address or in all: whoever asks something gets an answer, whatever others hold
-open. So the probes of a kubelet are answered, too.
+is closed when there are too many, of its address or in all. So a client that asks something gets an answer, whatever
+others hold open, and so do the probes of a kubelet.
 """
 
 from __future__ import annotations

@@ -104,8 +104,10 @@ def reduced(obj: JsonObject) -> JsonObject:
 
 
 def without_parts(obj: JsonObject, reason: str, detail: str) -> JsonObject:
-    """Return the metadata of an object, its kind, and a note why the rest is left out."""
+    """Return the metadata of an object, its kind, a status of ordinary size, and a note why the rest is left out."""
     kept: JsonObject = {name: obj[name] for name in ("apiVersion", "kind", "metadata") if name in obj}
+    if len(written(obj.get("status")) or b"") <= LARGEST_METADATA:
+        kept["status"] = obj.get("status", {})
     return {**kept, view.LEFT_OUT: {"reason": reason, "detail": detail}}
 
 

@@ -16,7 +16,7 @@ import orjson
 from api import bounds, view
 from api.errors import Cause, FieldError
 from api.kinds import Kind
-from api.reasons import Reason
+from api.reasons import EXPLANATIONS, Reason
 from api.view import Json
 from rules.verdict import Finding
 
@@ -88,8 +88,12 @@ def _is_medium(spec: object) -> bool:
 def beyond(kind: Kind, obj: Json) -> Finding | None:
     """Return what is wrong with an object that is beyond a bound, None for any other. Total, and never recursive.
 
-    The fields are looked at in their order, so that the same object always has the same finding.
+    The fields are looked at in their order, so that the same object always has the same finding. An object that was not
+    read as a whole is beyond a bound, too.
     """
+    if (left := view.left_out(obj)) is not None:
+        reason = Reason(left["reason"])
+        return Finding(FieldError("spec", reason, Cause.INVALID, str(left["detail"]), None, EXPLANATIONS[reason].fix))
     labels = view.dig(obj, "metadata", "labels")
     if isinstance(labels, dict) and len(labels) > bounds.MOST_LABELS:
         return _too_many("metadata.labels", len(labels), bounds.MOST_LABELS, "remove labels")

@@ -94,10 +94,13 @@ ArtifactState = Json | None | Unreadable  # None: it does not exist
 def lookup(world: World, kinds: Sequence[Kind], namespace: str, name: str) -> Reference:
     """Return the first object of that name: kinds in order, namespaced ones in `namespace`.
 
-    An object of a later kind is not returned while an earlier kind could not be read, because that one might win.
+    An object of a later kind is not returned while an earlier kind could not be read, because that one might win. An
+    object of which parts were left out is not readable either.
     """
     for kind in kinds:
         obj = world.get(kind, namespace if kind.namespaced else None, name)
+        if obj is not None and view.left_out(obj) is not None:
+            return Unknown(name, kinds[: kinds.index(kind) + 1], namespace)
         if obj is not None:
             return Resolved(kind, obj, kinds, namespace)
         if not world.knows(kind):
@@ -108,6 +111,6 @@ def lookup(world: World, kinds: Sequence[Kind], namespace: str, name: str) -> Re
 def artifact_state(world: World, namespace: str, name: str) -> ArtifactState:
     """Return an artifact as far as it is known."""
     artifact = world.get(AIM_ARTIFACT, namespace, name)
-    if artifact is None and not world.knows(AIM_ARTIFACT):
+    if view.left_out(artifact) is not None or (artifact is None and not world.knows(AIM_ARTIFACT)):
         return UNREADABLE
     return artifact

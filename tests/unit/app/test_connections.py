@@ -163,7 +163,7 @@ async def test_a_connection_that_sends_nothing_is_closed_in_time() -> None:
         writer.close()
 
 
-async def test_without_file_descriptors_idle_connections_are_closed_and_accepting_goes_on(
+async def test_without_file_descriptors_idle_connections_are_closed_and_accepting_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(App(), Bounds()) as server:

@@ -8,9 +8,12 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from api import view
+from api.kinds import AIM_CLUSTER_PROFILE, AIM_PROFILE
 from reconcile.artifact.controller import ArtifactController
 from reconcile.decision import Decision
 from reconcile.service.controller import ServiceController
+from rules.references import UNREADABLE, Unknown, artifact_state, lookup
+from rules.worlds import SnapshotWorld
 from tests.unit.reconcile.model.life import START
 
 ADAPTERS = [{"name": f"a{i}", "kind": "AIMArtifact"} for i in range(20_000)]
@@ -59,3 +62,25 @@ async def test_a_running_server_and_foreign_conditions_stay() -> None:
         "ConfigValid",
     ]
     assert (decision.status["status"], decision.status["adapterMaxRank"]) == ("Degraded", 32)
+
+
+@pytest.mark.parametrize("reason", ["TooLarge", "Unreadable", "CacheBudgetExceeded"])
+@pytest.mark.parametrize("controller", LARGE)
+async def test_an_object_that_was_not_read_as_a_whole_is_reported(controller: type[Any], reason: str) -> None:
+    left = {view.LEFT_OUT: {"reason": reason, "detail": "spec is nested too deeply"}}
+    obj = {"metadata": {"name": "large", "namespace": "team-llm", "uid": "u", "generation": 3}, **left}
+    decision = await decision_about(controller, obj)
+    assert (decision.apply, decision.create, decision.delete) == ((), (), ())
+    found = view.condition({"status": decision.status}, "ConfigValid")
+    assert (found["status"], found["reason"]) == ("False", reason)
+    assert "spec is nested too deeply" in found["message"]
+
+
+def test_a_reference_to_an_object_that_was_not_read_as_a_whole_is_unknown() -> None:
+    profile = {"metadata": {"name": "p", "namespace": "ns"}, view.LEFT_OUT: {"reason": "TooLarge", "detail": "spec"}}
+    artifact = {**profile, "kind": "AIMArtifact", "metadata": {"name": "a", "namespace": "ns"}}
+    world = SnapshotWorld([{"kind": "AIMProfile", **profile}, artifact])
+    assert artifact_state(world, "ns", "a") is UNREADABLE
+    found = lookup(world, (AIM_PROFILE, AIM_CLUSTER_PROFILE), "ns", "p")
+    assert isinstance(found, Unknown)
+    assert found.kinds == (AIM_PROFILE,), "a cluster profile of that name does not take its place"
