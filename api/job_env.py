@@ -12,6 +12,11 @@ import re
 RESERVED_PREDICTOR_ENV = frozenset({"PYTHONPATH", "PROTOCOL", "STORAGE_URI", "INFERENCE_SERVICE_NAME"})
 """KServe uses these variables for itself (docs/contract.md, Predictor environment)."""
 
+SECRET_VARIABLES = "AIM_ADAPTERS_SECRET_VARIABLES"  # noqa: S105 - the name of a variable
+"""Names the variables of a Job whose values come from Secrets: its messages show none of these values."""
+CREDENTIAL_VARIABLES = ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""Variables whose values are secret wherever they come from."""
+
 ALLOWED_WORDS = "HF_TOKEN, HF_ENDPOINT, HF_HUB_* tuning, AWS_* (no paths), *_PROXY"
 
 _ALLOWED_EXACTLY = frozenset({"HF_TOKEN", "HF_ENDPOINT"})

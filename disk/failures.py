@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import re
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from urllib.parse import quote, urlsplit
 
+from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES
 from api.jobs import JobResult
 from api.reasons import EXPLANATIONS, Reason
 
@@ -115,14 +119,30 @@ _SECRET = re.compile(
     r"|(?<=://)[^/\s@]+:[^/\s@]+(?=@)"  # user:password of a proxy or an endpoint
 )
 _LONGEST_DETAIL = 1500
+_SHORTEST_SECRET = 4  # characters; a shorter value is part of ordinary words
+
+
+def _values_of_secrets() -> list[str]:
+    """Return the values that came from Secrets, the longest first, with the host of each that is a URL."""
+    names = [*CREDENTIAL_VARIABLES, *os.environ.get(SECRET_VARIABLES, "").split(",")]
+    found = {os.environ.get(name, "").strip() for name in names}
+    for value in list(found):
+        with suppress(ValueError):
+            found |= {urlsplit(value).netloc, quote(value, safe="")}
+    return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def redact(text: str) -> str:
-    """Remove everything that looks like a credential from a text for people, and return it on one line.
+    """Remove everything that looks like a credential, and all values of Secrets, from a text for people.
+
+    Returns one line.
 
     Characters that a terminal interprets (escape sequences, marks for the direction of text) become question marks.
     """
-    line = _SECRET.sub("[redacted]", " ".join(text.split()))[:_LONGEST_DETAIL]
+    line = " ".join(text.split())
+    for value in _values_of_secrets():
+        line = re.sub(re.escape(value), "[redacted]", line, flags=re.IGNORECASE)  # a host is shown in lower case
+    line = _SECRET.sub("[redacted]", line)[:_LONGEST_DETAIL]
     return "".join(char if char.isprintable() else "?" for char in line)
 
 

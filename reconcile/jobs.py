@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from api import view
-from api.job_env import allowed_in_job, allowed_with_typed_s3
+from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES, allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
@@ -268,13 +268,29 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
 
 
 def literally(argument: str) -> str:
-    """Return an argument so that the kubelet passes it on as it is.
+    """Return an argument, or the value of a variable, so that the kubelet passes it on as it is.
 
     It replaces `$(NAME)` by the variable of that name before the program starts, and `$$` by a dollar sign: a source
     of `hf://org/name/$(AWS_SECRET_ACCESS_KEY)` would put the key on a command line and into the status.
-    Source: Kubernetes API, `Container.args`.
+    Source: Kubernetes API, `Container.args` and `EnvVar.value`.
     """
     return argument.replace("$", "$$")
+
+
+def _literal_value(variable: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a variable whose value the kubelet passes on as it is: it replaces `$(NAME)` in values, too."""
+    value = variable.get("value")
+    return {**variable, "value": literally(value)} if isinstance(value, str) else dict(variable)
+
+
+def _secret_names(env: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the variable that names those from Secrets, whose values no message of the Job shows.
+
+    Those that are credentials by their names need not be named.
+    """
+    secret = (str(variable["name"]) for variable in env if view.mapping(variable, "valueFrom", "secretKeyRef"))
+    names = [name for name in secret if name not in CREDENTIAL_VARIABLES]
+    return [{"name": SECRET_VARIABLES, "value": ",".join(names)}] if names else []
 
 
 def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
@@ -306,7 +322,7 @@ def _container(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "image": plan.image or settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["disk", plan.command, f"--termination-log={TERMINATION_LOG}", *map(literally, plan.args)],
-        "env": [*plan.credentials.env, pod_ip],
+        "env": [*map(_literal_value, plan.credentials.env), *_secret_names(plan.credentials.env), pod_ip],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -59,6 +59,24 @@ def test_secret_a_source_cannot_put_a_credential_into_a_status(tenants: Tenants)
 
 
 @on_both_pipelines
+def test_secret_a_variable_of_a_job_is_not_expanded(tenants: Tenants) -> None:
+    """A kubelet replaces `$(NAME)` in the values of variables, too: an endpoint would name the key in its error."""
+    team = tenants.team
+    secret = team.get("secret", "aim-dev-s3")["data"]["secretAccessKey"]
+    key = {"secretKeyRef": {"name": "aim-dev-s3", "key": "secretAccessKey"}}
+    env = [
+        {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": key},
+        {"name": "HF_ENDPOINT", "value": "http://$(AWS_SECRET_ACCESS_KEY).invalid"},
+    ]
+    expanded = team.adapter("expanded", team.put("expanded"), env=env)
+    team.apply(expanded, team.service("svc", ["a", "expanded"]))
+    error = team.until("the download to fail", lambda: team.entry("svc", "expanded").get("lastError"))
+    assert error.startswith("Source")
+    assert base64.b64decode(secret).decode().lower() not in told(team).lower()
+    team.apply(team.service("svc", ["a"]))
+
+
+@on_both_pipelines
 def test_secret_of_another_namespace_reaches_no_job(tenants: Tenants) -> None:
     team, victim = tenants
     reference: JsonObject = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "only-here", "key": "token"}}}

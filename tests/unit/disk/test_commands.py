@@ -735,6 +735,16 @@ def test_secrets_are_removed(secret: str) -> None:
         assert part not in shown
 
 
+def test_values_of_secrets_are_removed_from_any_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIM_ADAPTERS_SECRET_VARIABLES", "HF_ENDPOINT,HTTPS_PROXY")
+    monkeypatch.setenv("HF_ENDPOINT", "https://Mirror.Internal:8443/hub")
+    monkeypatch.setenv("HTTPS_PROXY", "p@ss/word+1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    shown = redact("mirror.internal:8443 refused; p%40ss%2Fword%2B1; wjalrxutnfemi.invalid; eu-north-1; the-end")
+    assert shown == "[redacted] refused; [redacted]; [redacted].invalid; eu-north-1; the-end"
+
+
 def listing(*names: str) -> Listing:
     return Listing("x", None, tuple(RemoteFile(name, name, 1, name) for name in names))
 

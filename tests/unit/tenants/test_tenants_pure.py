@@ -11,6 +11,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from api import view
-from api.job_env import allowed_in_job
+from api.job_env import SECRET_VARIABLES, allowed_in_job
 from api.jobs import JobResult, StageSpec, SyncSpec, parse_termination_message
 from api.kinds import (
     AIM_ARTIFACT,
@@ -45,8 +46,9 @@ from disk.sources.guard import is_refused
 from kube.auth import plain_credentials
 from kube.client import Client
 from reconcile.controllers import Tools, parse_progress
-from reconcile.jobs import literally
+from reconcile.jobs import JobPlan, job_credentials, literally, render_job
 from reconcile.service.decide import decide
+from reconcile.settings import ReconcileSettings
 from reconcile.world import _INDEXES, OURS, make_informers
 from rules.environment import PREDICTOR_ENV
 from rules.examples import NAMESPACE, judge_example, manifest, scene
@@ -545,6 +547,31 @@ def test_expansion_puts_no_credential_on_a_command_line() -> None:
     argv = [expand(arg, env) for arg in _args(job)]
     assert not [arg for arg in argv if "the-value-of-a-secret" in arg]
     assert f"--source-uri=s3://bucket/../{OTHER}/$(HF_TOKEN)/" in argv
+
+
+@pytest.mark.parametrize("role", ["stage", "fetch"])
+def test_expansion_puts_no_credential_into_the_environment_of_a_job(role: str) -> None:
+    """An endpoint of `http://$(AWS_SECRET_ACCESS_KEY).invalid` would show the key as a host in the status."""
+    endpoint = "http://$(AWS_SECRET_ACCESS_KEY).invalid"
+    secret = {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef": {"name": "s3", "key": "key"}}}
+    proxy = {"name": "HTTPS_PROXY", "valueFrom": {"secretKeyRef": {"name": "s3", "key": "proxy"}}}
+    config = {"env": [secret, proxy, {"name": "HF_ENDPOINT", "value": endpoint}]}
+    plan = JobPlan(
+        name="job",
+        role=ROLE_STAGING,
+        owner_kind=AIM_SERVICE,
+        owner={"metadata": {"name": "chat", "namespace": "team-llm", "uid": "u"}},
+        command=role,
+        args=[],
+        key="k",
+        deadline=timedelta(minutes=1),
+        credentials=job_credentials(config),
+    )
+    (container,) = render_job(plan, ReconcileSettings())["spec"]["template"]["spec"]["containers"]
+    env = {entry["name"]: entry for entry in container["env"]}
+    assert expand(env["HF_ENDPOINT"]["value"], {"AWS_SECRET_ACCESS_KEY": "the-key"}) == endpoint
+    assert env[SECRET_VARIABLES]["value"] == "HTTPS_PROXY", "the other is a credential by its name"
+    assert not allowed_in_job(SECRET_VARIABLES), "no tenant sets it"
 
 
 def test_jobs_run_aim_adapters_and_model_servers_their_own_program() -> None:
