@@ -1,14 +1,17 @@
 """Asks pods for what only they know: the progress of a Job, the models that a server lists. Leader only, bounded.
 
 A pass says what it wants to know (`want`); answers that differ from the last one wake the pass again, and so does the
-want of any.
+want of any. Namespaces take turns, and each has a part of the questions in flight: pods that never answer delay only
+pods of their own namespace. They are asked less and less often.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import random
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +25,8 @@ TICK = 0.2  # seconds; the finest rhythm of polling
 TIMEOUT = 2.0  # seconds for one answer
 MAX_BYTES = 1 << 20  # of an answer
 MAX_IN_FLIGHT = 16
+MAX_OF_A_NAMESPACE = 12  # of these
+LONGEST_WAIT = 60.0  # seconds between two questions to a pod that does not answer
 MUTE_AFTER = 3  # questions without a usable answer, from the first on
 
 
@@ -40,7 +45,15 @@ class _Target:
     due: float
     answer: Any = None
     asked: int = 0
-    in_flight: bool = False
+    missed: int = 0  # questions without any answer, since the last answer
+    in_flight: bool = False  # or in the line for it
+
+
+class _Silence:
+    """What a target that does not answer returns."""
+
+
+_SILENCE = _Silence()
 
 
 class Poller:
@@ -64,7 +77,9 @@ class Poller:
         self._targets: dict[str, _Target] = {}
         self._by_key: dict[Key, frozenset[str]] = {}
         self._schedule: list[tuple[float, str]] = []
-        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._lines: OrderedDict[str, deque[tuple[str, _Target]]] = OrderedDict()  # by namespace, the next one first
+        self._in_flight: dict[str, int] = {}  # by namespace
+        self._group: asyncio.TaskGroup | None = None
         self._asked = asyncio.Event()  # something is wanted: until then nothing ticks
 
     def want(self, key: Key, questions: Mapping[str, Question]) -> None:
@@ -85,7 +100,7 @@ class Poller:
                 heapq.heappush(self._schedule, (now, target_id))
             elif question.interval != target.question.interval:
                 target.question = question
-                target.due = min(target.due, now + question.interval)
+                target.due = min(target.due, now + _wait(target))
                 heapq.heappush(self._schedule, (target.due, target_id))
 
     def answer(self, target_id: str) -> Any:
@@ -102,14 +117,16 @@ class Poller:
         """Poll until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
+                self._group = group
                 while True:
-                    await self._tick(group)
+                    await self._tick()
         finally:
+            self._group = None
             if self._session is not None:
                 await self._session.close()
                 self._session = None
 
-    async def _tick(self, group: asyncio.TaskGroup) -> None:
+    async def _tick(self) -> None:
         if not self._targets:
             self._asked.clear()
             await self._asked.wait()
@@ -119,16 +136,43 @@ class Poller:
             target = self._targets.get(target_id)
             if target is not None and target.due == due and not target.in_flight:
                 target.in_flight = True
-                group.create_task(self._ask(target_id, target))
+                self._lines.setdefault(target.key[0], deque()).append((target_id, target))
+        self._ask_next()
         await asyncio.sleep(TICK)
 
+    def _ask_next(self) -> None:
+        """Begin questions, one of each namespace in turn, until as many are in flight as may be."""
+        passed_over = 0
+        while self._lines and passed_over < len(self._lines) and sum(self._in_flight.values()) < MAX_IN_FLIGHT:
+            namespace, line = next(iter(self._lines.items()))
+            self._lines.move_to_end(namespace)
+            if self._in_flight.get(namespace, 0) >= MAX_OF_A_NAMESPACE:
+                passed_over += 1
+                continue
+            passed_over = 0
+            target_id, target = line.popleft()
+            if not line:
+                del self._lines[namespace]
+            if self._targets.get(target_id) is target and self._group is not None:
+                self._in_flight[namespace] = self._in_flight.get(namespace, 0) + 1
+                self._group.create_task(self._ask(target_id, target))
+
     async def _ask(self, target_id: str, target: _Target) -> None:
-        async with self._slots:
+        namespace = target.key[0]
+        try:
             answer = await self._fetch(target.question.url)
+        finally:
+            self._in_flight[namespace] -= 1
+            if not self._in_flight[namespace]:
+                del self._in_flight[namespace]
         target.in_flight = False
+        self._ask_next()
         if self._targets.get(target_id) is not target:
             return
-        target.due = self._clock() + target.question.interval
+        target.missed = target.missed + 1 if answer is _SILENCE else 0
+        if answer is _SILENCE:
+            answer = None
+        target.due = self._clock() + _wait(target)
         heapq.heappush(self._schedule, (target.due, target_id))
         target.asked += 1
         if answer is not None and (answer != target.answer or target.asked == 1):
@@ -152,7 +196,9 @@ class Poller:
                         response.close()
                         return None
             return self._parse(orjson.loads(body))
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return _SILENCE
+        except ValueError:
             return None
 
     def _http(self) -> aiohttp.ClientSession:
@@ -166,3 +212,16 @@ class Poller:
                 auto_decompress=False,
             )
         return self._session
+
+
+def _wait(target: _Target) -> float:
+    """Return the seconds to the next question: the interval, doubled for each one without an answer, up to a bound.
+
+    A pod that was asked a few times only (it may be starting) is asked at the usual interval.
+    """
+    interval = target.question.interval
+    doublings = min(max(target.missed - MUTE_AFTER, 0), 10)
+    if not doublings:
+        return interval
+    longest = max(interval, LONGEST_WAIT)
+    return float(min(interval * 2**doublings, longest) * random.uniform(0.9, 1.1))  # noqa: S311 - jitter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from kube.poll import MAX_BYTES, MAX_IN_FLIGHT, MUTE_AFTER, TICK, Poller, Question
+from kube import poll
+from kube.poll import MAX_BYTES, MAX_IN_FLIGHT, MAX_OF_A_NAMESPACE, MUTE_AFTER, TICK, Poller, Question
 from reconcile.controllers import parse_models
 from tests.waiting import in_background, until
 
@@ -189,3 +191,71 @@ async def test_a_bad_answer_wakes_no_one_and_blocks_no_one(answers: Answers) -> 
         await until(lambda: len(scene.asked) == MAX_IN_FLIGHT + 1, 5)
     assert scene.poller.answer("good") == {"base", "medical"}
     assert {scene.poller.answer(f"bad-{number}") for number in range(MAX_IN_FLIGHT)} == {None}
+
+
+async def test_pods_that_never_answer_delay_only_their_own_namespace() -> None:
+    silent = asyncio.Event()
+
+    async def answers(request: web.Request) -> web.StreamResponse:
+        if request.host.startswith("mute"):
+            await silent.wait()
+        return sent(LISTED)
+
+    scene = Scene(answers, timeout=20.0)
+    mute = {f"mute-{number}": Question(f"http://mute-{number}/v1/models", 5.0) for number in range(200)}
+    scene.poller.want(("attacker", "chat"), mute)
+    async with scene.running():
+        await until(lambda: len(scene.asked) == MAX_OF_A_NAMESPACE)
+        scene.want(*(f"pod-{number}" for number in range(20)))
+        begun = time.monotonic()
+        await until(lambda: len([host for host in scene.asked if host.startswith("pod")]) == 20)
+        assert time.monotonic() - begun < 2, "no time-out of a mute pod was waited for"
+        assert len(scene.asked) == MAX_OF_A_NAMESPACE + 20
+        silent.set()
+
+
+async def test_namespaces_take_turns() -> None:
+    gate = asyncio.Event()
+
+    async def answers(request: web.Request) -> web.StreamResponse:
+        await gate.wait()
+        return sent(LISTED)
+
+    scene = Scene(answers, timeout=20.0)
+    for team in ("a", "b"):
+        names = [f"{team}{number}" for number in range(100)]
+        scene.poller.want((team, "chat"), {name: Question(f"http://{name}/v1/models", 500.0) for name in names})
+    async with scene.running():
+        await until(lambda: len(scene.asked) == MAX_IN_FLIGHT)
+        scene.poller.want(("late", "chat"), {"late": Question("http://late/v1/models", 500.0)})
+        await ticks()
+        gate.set()
+        await until(lambda: "late" in scene.asked)
+        assert scene.asked.index("late") <= MAX_IN_FLIGHT + 3
+        await until(lambda: len(scene.asked) == 201)
+        assert not scene.poller._in_flight
+        assert not scene.poller._lines
+
+
+async def test_a_pod_that_does_not_answer_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll, "TICK", 0.005)
+    answering = asyncio.Event()
+
+    async def answers(request: web.Request) -> web.StreamResponse:
+        await answering.wait()
+        return sent(LISTED)
+
+    scene = Scene(answers, timeout=0.01)
+    scene.want("pod-1", interval=5)
+    async with scene.running():
+        while scene.now < 600:
+            scene.now += 5
+            await asyncio.sleep(0.03)
+        asked = len(scene.asked)
+        assert MUTE_AFTER + 5 < asked < 30, "every 5 s it would be 120"
+        assert scene.poller.mute("pod-1")
+        answering.set()
+        scene.now = 1100
+        await until(lambda: scene.poller.answer("pod-1") == {"base", "medical"})
+        scene.now += 5
+        await until(lambda: len(scene.asked) == asked + 2)
