@@ -219,6 +219,7 @@ class Reason(StrEnum):
     PROFILE_NAME_MISSING = "ProfileNameMissing"
     PROFILE_NOT_DEPLOYABLE = "ProfileNotDeployable"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    QUEUED = "Queued"
     RANK_ABOVE_HIGHEST = "RankAboveHighest"
     RANK_BELOW_ONE = "RankBelowOne"
     RANK_CEILING_UNKNOWN = "RankCeilingUnknown"
@@ -995,6 +996,13 @@ _TABLE: dict[Reason, Explanation] = {
         _MODEL, "A Job reads the size of the source, for the size of the claim.", waits=True
     ),
     Reason.DOWNLOADING: _condition(_MODEL, "The base model is being downloaded.", waits=True),
+    Reason.QUEUED: Explanation(
+        "As many downloads of the namespace run as may run at once (setting jobsPerNamespace). Services take turns.",
+        "look whether Jobs of the namespace do not start: a Job that waits for more than a minute gives its place back",
+        ("adapter", "condition"),
+        _MODEL,
+        waits=True,
+    ),
     Reason.DOWNLOAD_BLOCKED: _condition(
         _MODEL,
         "The pod of the Job that downloads the base model cannot start.",

@@ -366,6 +366,12 @@ class Settings(BaseSettings):
         group="Reconciling",
         **_at_least(seconds=0),
     )
+    jobs_per_namespace: int = _setting(
+        8,
+        "Maximum number of staging and download Jobs that run at once in a namespace; others wait for their turn.",
+        group="Reconciling",
+        ge=1,
+    )
     staging_deadline: Duration = _setting(
         timedelta(hours=2), "Deadline of one staging Job.", group="Reconciling", **_at_least(seconds=10)
     )

@@ -20,6 +20,7 @@ from kube.poll import Poller, Question
 from reconcile.jobs import JobState, read_job
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import Shell
+from reconcile.turns import Turns
 from reconcile.world import CachedWorld, owner_name, word
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Tools:
     shell: Shell
     settings: ReconcileSettings
     progress: Poller
+    turns: Turns
     now: Callable[[], datetime] = utc_now
 
     def find(self, kind: Kind, namespace: str, name: str | None) -> Json | None:

@@ -42,6 +42,7 @@ class Decision:
     `sweep`: ask for a sweep of the adapter disk, which needs a complete list of living services first; `sweep_world`
     goes to the Job as it is (what was there when the sweep was decided);
     `recheck_after`: when to look again although nothing happened (a retry is due, a bound ends);
+    `queued`: Jobs are due that wait for their turn;
     `at_rest`: a pass over what this one writes would change nothing, so that its writes need to wake no pass.
     """
 
@@ -54,6 +55,7 @@ class Decision:
     sweep_world: str = ""
     recheck_after: timedelta | None = None
     at_rest: bool = False
+    queued: bool = False
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Draft:
     delete: list[Delete] = field(default_factory=list)
     events: list[EventNote] = field(default_factory=list)
     recheck: timedelta | None = None
+    queued: bool = False
 
     def drop(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         """Delete an object, named once however many steps want it gone."""
@@ -89,6 +92,7 @@ class Draft:
             sweep=sweep,
             sweep_world=sweep_world,
             recheck_after=self.recheck,
+            queued=self.queued,
         )
 
 

@@ -12,7 +12,7 @@ from api import view
 from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES, allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
-from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE
+from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
 from api.reasons import Reason
 from api.view import Json
 from api.words import parse_time
@@ -86,6 +86,19 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
     if view.dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=view.text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+
+
+def holds_place(job: Json) -> bool:
+    """Whether a Job counts among the downloads of its namespace that run at once: staging and base models.
+
+    It does from its creation until it has ended or is being deleted. Source: docs/contract.md, Turns.
+    """
+    if view.text(job, "metadata", "labels", LABEL_ROLE) not in (ROLE_STAGING, ROLE_FETCH) or view.terminating(job):
+        return False
+    return not any(
+        view.dig(condition, "status") == "True" and view.dig(condition, "type") in ("Complete", "Failed")
+        for condition in view.items(job, "status", "conditions")
+    )
 
 
 def job_key(job: Json) -> str:

@@ -16,6 +16,8 @@ from api.kinds import (
     AIM_SERVICE,
     AIM_SERVICE_TEMPLATE,
     AIM_TEMPLATE_CACHE,
+    JOB,
+    POD,
     Kind,
 )
 from kube.cache import Key
@@ -25,13 +27,14 @@ from kube.informer import Informer
 from kube.poll import Poller
 from reconcile.artifact.controller import ArtifactController
 from reconcile.caches.controller import CacheController
-from reconcile.controllers import Tools, parse_models, parse_progress
+from reconcile.controllers import Tools, parse_models, parse_progress, utc_now
 from reconcile.meters import AdapterMeter, JobMeter
 from reconcile.models.controller import ModelController
 from reconcile.profiles.controller import ProfileController
 from reconcile.service.controller import ServiceController
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 from reconcile.shell import Recorder, Shell
+from reconcile.turns import Turns
 from reconcile.world import CachedWorld
 
 __all__ = ["CONTROLLERS", "Reconciler", "make_reconciler"]
@@ -70,8 +73,9 @@ def make_reconciler(
     servers = Poller(parse_models, lambda key: wake("service", key))
     service_progress = Poller(parse_progress, lambda key: wake("service", key))
     artifact_progress = Poller(parse_progress, lambda key: wake("artifact", key))
-    service_tools = Tools(informers, world, shell, settings, service_progress)
-    artifact_tools = Tools(informers, world, shell, settings, artifact_progress)
+    turns = Turns(settings.jobs_per_namespace, informers[JOB], informers[POD], wake, utc_now).listen()
+    service_tools = Tools(informers, world, shell, settings, service_progress, turns)
+    artifact_tools = Tools(informers, world, shell, settings, artifact_progress, turns)
     known: dict[str, Controller] = {
         "service": ServiceController(service_tools, servers),
         "artifact": ArtifactController(artifact_tools, client),

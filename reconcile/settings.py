@@ -37,6 +37,7 @@ class ReconcileSettings:
     retry_limit: timedelta = timedelta(hours=1)
     staging_deadline: timedelta = timedelta(hours=2)
     fetch_deadline: timedelta = timedelta(hours=24)
+    jobs_per_namespace: int = 8
     job_ttl: timedelta = timedelta(hours=1)  # a net only: finished Jobs are deleted once recorded
     probe_period: timedelta = timedelta(seconds=10)
     startup_timeout: timedelta = timedelta(hours=1)

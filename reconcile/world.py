@@ -35,6 +35,7 @@ from kube.budget import CacheBudget
 from kube.cache import IndexFunction, Trim
 from kube.client import Client
 from kube.informer import Informer
+from reconcile.jobs import holds_place
 from reconcile.objects import artifact_names
 from reconcile.pods import adapter_part
 from rules.world import INDEX_WORDS, INDEXED_KINDS, Index, by_age, own_before_shared
@@ -128,7 +129,7 @@ _INDEXES: Mapping[Kind, Mapping[str, IndexFunction]] = {
     AIM_MODEL: _MODEL,
     AIM_CLUSTER_MODEL: _MODEL,
     INFERENCE_SERVICE: _OWNED,
-    JOB: _OWNED,
+    JOB: {**_OWNED, "place": lambda obj: (view.namespace_of(obj),) if holds_place(obj) else ()},
     POD: _POD,
     PERSISTENT_VOLUME_CLAIM: _OWNED,
     CONFIG_MAP: _OWNED,

@@ -113,14 +113,19 @@ class ArtifactController:
         artifact = tools.find(AIM_ARTIFACT, *key)
         if artifact is None or view.terminating(artifact) or view.paused(artifact):
             tools.progress.want(key, {})
+            tools.turns.leave((self.name, key))
             return None
         if (large := beyond(AIM_ARTIFACT, artifact)) is not None:
             tools.progress.want(key, {})
+            tools.turns.leave((self.name, key))
             decision = Decision(status=too_large(artifact, large.error, tools.now()), at_rest=True)
             return await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
         seen = await self._with_problems(self._observe(key, artifact))
+        seen = replace(seen, free_jobs=tools.turns.free((self.name, key)))
         decision = decide(seen)
-        recheck = await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
+        recheck = await tools.turns.carry_out(
+            (self.name, key), decision, lambda: tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
+        )
         if decision.sweep and seen.disk_claim is not None:
             await self._sweep(artifact, view.name_of(seen.disk_claim), decision)
         return recheck

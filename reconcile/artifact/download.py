@@ -28,10 +28,11 @@ Bookkeeping = dict[str, Any]  # status.download
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """The state of the download: what to record, and the Job that runs."""
+    """The state of the download: what to record, the Job that runs, and whether it waits for its turn."""
 
     recorded: Bookkeeping
     running: JobState | None
+    queued: bool = False
 
     @property
     def complete(self) -> bool:
@@ -70,12 +71,15 @@ def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Down
             running = job
     unmeasured = seen.claim is None and model_size(seen) is None and not recorded.get("sizeBytes")
     wanted = not recorded.get("completed") and (seen.claim is not None or unmeasured)
+    queued = False
     if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
-        _start(seen, draft, recorded, key)
+        queued = draft.queued = seen.free_jobs is not None and seen.free_jobs < 1
+        if not queued:
+            _start(seen, draft, recorded, key)
     asked = view.annotation(seen.artifact, ANNOTATION_RETRY_STAGING)
     if asked and allowed:
         recorded = recorded | {"lastRetry": asked}
-    return Download(recorded, running)
+    return Download(recorded, running, queued)
 
 
 def _bookkeeping(seen: ArtifactFacts, key: str) -> Bookkeeping:

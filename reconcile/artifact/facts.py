@@ -36,4 +36,5 @@ class ArtifactFacts:
     claim_problem: str = ""
     disk_problem: str = ""
     reap_jobs: tuple[JobState, ...] = ()
+    free_jobs: int | None = None  # download Jobs that may start now; None: any number
     users: tuple[tuple[str, int], ...] = ()  # services whose subtree is on this disk: (UID, staging attempts so far)

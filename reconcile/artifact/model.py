@@ -86,6 +86,9 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
     running = download.running
     if running is not None and running.blocked_by:
         return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, running.blocked_by)
+    if download.queued:
+        message = "other downloads of the namespace run; this one waits for its turn"
+        return Condition("Ready", "False", Reason.QUEUED, message)
     if seen.claim is None and model_size(seen) is None:
         return Condition("Ready", "False", Reason.MEASURING_SOURCE, "finding out the size of the source")
     if running is not None and running.phase == "running":

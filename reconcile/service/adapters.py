@@ -57,7 +57,7 @@ class AdaptersDecision:
     `staging`: the declared entries for the present disk. `entries` differ from it while the servers use
     another one: they say what is served. `awaited`: names of what servers list from that other disk and the present one
     does not hold, for whatever reason: a server that moved now would lose them. `at_rest`: once this pass is written,
-    the next step is a Job's, or there is none.
+    the next step is a Job's, or there is none. `queued`: Jobs wait for their turn.
     """
 
     entries: tuple[dict[str, Any], ...] = ()
@@ -68,6 +68,7 @@ class AdaptersDecision:
     staging: tuple[dict[str, Any], ...] = ()
     awaited: tuple[str, ...] = ()
     at_rest: bool = False
+    queued: bool = False
 
     @property
     def declared(self) -> tuple[dict[str, Any], ...]:
@@ -129,6 +130,7 @@ class _Pass:
             tuple(entry for entry in on_disk.values() if entry["state"] != "Deleting"),
             tuple(self.awaited),
             at_rest=not (self.work.restless or seen.pods or seen.moving),
+            queued=self.work.queued,
         )
 
     def _report(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:

@@ -190,17 +190,22 @@ class ServiceController:
             self._servers.want(key, {})
             self._refusals.pop(key, None)
             self._note_taken(key, taken=False)
+            tools.turns.leave((self.name, key))
             return None
         if (large := beyond(AIM_SERVICE, service)) is not None:
             tools.progress.want(key, {})
             self._servers.want(key, {})
+            tools.turns.leave((self.name, key))
             decision = Decision(status=too_large(service, large.error, tools.now()), at_rest=True)
             return await tools.shell.carry_out(AIM_SERVICE, service, decision)
         seen = self._observe(key, service)
         self._note_taken(key, taken=seen.isvc is not None and seen.live is None)
         decision = decide(seen)
+        again = self._again(key, seen, decision)
         try:
-            recheck = await tools.shell.carry_out(AIM_SERVICE, service, decision, self._again(key, seen, decision))
+            recheck = await tools.turns.carry_out(
+                (self.name, key), decision, lambda: tools.shell.carry_out(AIM_SERVICE, service, decision, again)
+            )
         except ApplyRefusedError as error:
             if error.kind not in OF_THE_SERVER:  # reported where it was tried
                 raise
@@ -230,7 +235,9 @@ class ServiceController:
         def again(refused: ApplyRefusedError | None) -> Decision:
             if refused is not None and refused.kind in OF_THE_SERVER:
                 self._refused(key, seen.service, refused, reported=True)
-            return decide(self._observe(key, seen.service))
+            decided = decide(self._observe(key, seen.service))
+            self._tools.turns.begin((self.name, key), decided)
+            return decided
 
         return again
 
@@ -281,6 +288,7 @@ class ServiceController:
             config_maps=tuple(tools.owned(CONFIG_MAP, service)),
             pool_nodes=self._pool_nodes(plan),
             refusal=refusal[1] if refusal[0] == view.uid_of(service) else "",
+            free_jobs=tools.turns.free((self.name, key)),
         )
         if seen.wiring is None or seen.wiring.claim == view.name_of(seen.disk_claim):
             return seen

@@ -111,8 +111,10 @@ def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
             config_problems=configs.problems,
             pull_secrets=job_pull_secrets(seen),
             pods=seen.pods,
+            free_jobs=seen.free_jobs,
         )
     )
+    draft.queued = draft.queued or decided.queued
     draft.create += [(JOB, job) for job in decided.create]
     draft.delete += [deletion for deletion in decided.delete if deletion not in draft.delete]
     draft.events += decided.events

@@ -62,6 +62,7 @@ class AdapterFacts:
     mounted: str = ""
     pull_secrets: tuple[Any, ...] = ()
     pods: tuple[ServerPod, ...] = ()  # ready ones
+    free_jobs: int | None = None  # staging Jobs that may start now; None: any number
 
     @property
     def mode(self) -> AdapterMode:
@@ -123,7 +124,7 @@ def without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def on_its_way(entry: Json) -> bool:
     """Return whether a staging Job is expected to bring the adapter to the disk, and nothing blocks it."""
-    return entry["state"] in NOT_YET and not entry.get("lastError")
+    return entry["state"] in NOT_YET and reason_of(entry) in ("", Reason.QUEUED)
 
 
 def describe(entries: tuple[dict[str, Any], ...]) -> str:

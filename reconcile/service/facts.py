@@ -51,6 +51,7 @@ class ServiceFacts:
     the running server mounts, where that is another one and exists. `progress`: by Job UID. `pods`: ready pods of the
     predictor with what their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not
     watched. `refusal`: what the API server said when it last refused our InferenceService.
+    `free_jobs`: staging Jobs that may start now, None: any number.
     """
 
     facts: ServiceSeen
@@ -71,6 +72,7 @@ class ServiceFacts:
     config_maps: tuple[Json, ...] = ()
     pool_nodes: int | None = None
     refusal: str = ""
+    free_jobs: int | None = None
 
     @property
     def service(self) -> Json:

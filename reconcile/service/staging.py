@@ -31,19 +31,22 @@ from reconcile.service.entry import (
 from reconcile.service.loading import may_list
 from reconcile.service.manifests import Staging, render_stage_job
 
+QUEUED = "other downloads of the namespace run; this one waits for its turn"
+
 
 @dataclass(slots=True)
 class Work:
     """What a pass over the adapters of a service has to do so far.
 
-    `restless`: something may follow from what this pass writes. `calm`: names of adapters that changed and now wait for
-    a Job, or for nothing.
+    `queued`: Jobs wait for their turn. `restless`: something may follow from what this pass writes. `calm`: names of
+    adapters that changed and now wait for a Job, or for nothing.
     """
 
     create: list[dict[str, Any]] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
     recheck: timedelta | None = None
     restless: bool = False
+    queued: bool = False
     calm: set[str] = field(default_factory=set)
 
     def drop(self, service: Json, job: JobState) -> None:
@@ -155,8 +158,17 @@ class StageJobs:
         self.work.look_again(since - self.seen.now)
         return False
 
+    def _queued(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return the entry of an adapter whose Job waits for its turn; what it said about an earlier try stays."""
+        self.work.queued = True
+        if entry.get("state") == "Failed" or reason_of(entry) == HELD:
+            return entry
+        return without(entry, "progress") | {"state": "Pending", "lastError": last_error(Reason.QUEUED, QUEUED)}
+
     def _start(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
         seen = self.seen
+        if seen.free_jobs is not None and len(self.work.create) >= seen.free_jobs:
+            return self._queued(entry)
         held = reason_of(entry) == HELD
         staging = Staging(
             adapter=artifact,

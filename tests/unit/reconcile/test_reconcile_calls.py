@@ -42,6 +42,7 @@ from reconcile.decision import Decision, Delete
 from reconcile.service.controller import ServiceController
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import ApplyRefusedError, Shell
+from reconcile.turns import Turns
 from reconcile.world import CachedWorld, make_informers
 
 PLACE = "team"
@@ -138,9 +139,9 @@ class Scene:
             cast("Client", server), server.informers, recorder, cast("Any", SimpleNamespace(deleting=nobody))
         )
         world, servers = CachedWorld(server.informers), Poller(parse_models, nobody)
-        tools = Tools(
-            server.informers, world, self.shell, ReconcileSettings(), cast("Any", servers), lambda: self.moment
-        )
+        informers, now = server.informers, lambda: self.moment
+        turns = Turns(8, informers[JOB], informers[POD], lambda *_: None, now)
+        tools = Tools(informers, world, self.shell, ReconcileSettings(), cast("Any", servers), turns, now)
         self.controller = ServiceController(tools, servers)
 
     def woken_from_now_on(self) -> list[tuple[str, str]]:

@@ -164,7 +164,7 @@ def tools_over(*objects: tuple[Kind, JsonObject]) -> Tools:
     informers = make_informers(cast("Any", None))
     for number, (kind, obj) in enumerate(objects, 1):
         informers[kind].store({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}})
-    return Tools(informers, cast("Any", None), cast("Any", None), cast("Any", None), cast("Any", None))
+    return Tools(informers, *[cast("Any", None)] * 5)
 
 
 @pytest.mark.parametrize("kind", [JOB, CONFIG_MAP, INFERENCE_SERVICE, POD], ids=lambda kind: kind.kind)
