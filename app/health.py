@@ -45,7 +45,7 @@ class Handshake:
     """Shakes hands with the admission port of this process, as the API server would."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = _reachable(host), port
+        self._host, self._port = reachable(host), port
         self._succeeded_at = float("-inf")
         self._running = asyncio.Lock()
         # The check asks whether a handshake completes with any certificate. Who signed it concerns the API server.
@@ -133,6 +133,6 @@ def _report(check: Check, problem: str | None) -> CheckReport:
     return CheckReport(name=check.name, status="failed" if check.vital else "warning", problem=problem)
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """Return an address on which a listener on `host` can be reached from here."""
     return {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound

@@ -24,6 +24,7 @@ from app.connections import Bounds
 from app.health import Check, Handshake, flag_check, health_router
 from app.memory import tend_memory
 from app.metrics import metrics_router
+from app.registration import Registration
 from app.server import LoopServer, serving
 from app.settings import Settings
 from app.tokens import TokenGate
@@ -141,6 +142,7 @@ class _Process:
         self._certificate = ServingCertificate(client_authorities=clients)
         self._application = self._make_application()
         self._admission = self._make_admission()
+        self._registration = Registration(client, settings, self._admission_address)
         self._watchdog = Watchdog()
         self._checks += self._make_checks()
         self._servers = [
@@ -150,6 +152,10 @@ class _Process:
             *([self._admission] if self._admission is not None else []),
             *self._metrics_servers(),
         ]
+
+    def _admission_address(self) -> tuple[str, int]:
+        assert self._admission is not None, "only a server with admission asks for it"
+        return self._admission.address
 
     def _make_application(self) -> FastAPI:
         """Return the application with the routes of all that this process runs."""
@@ -235,6 +241,8 @@ class _Process:
             ),
             *(asyncio.ensure_future(job()) for job in self._wiring.jobs),
         ]
+        if self._admission is not None:
+            jobs.append(asyncio.create_task(self._registration.run(), name="registration"))
         if self._lease is not None:
             self._electing = asyncio.create_task(self._lease.run(), name="lease")
             jobs.append(self._electing)
@@ -249,6 +257,7 @@ class _Process:
                 flag_check("certificate usable", lambda: None if self._certificate.usable else _NO_CERTIFICATE)
             )
             checks.append(flag_check("certificate", lambda: self._certificate.problem, vital=False))
+            checks.append(flag_check("webhook configurations", self._registration.problem, vital=False))
         vital = {id(informer) for informer in self._wiring.admission_informers}
         for informer in self._engine.informers:
             checks += _cache_checks(informer, vital=id(informer) in vital)

@@ -307,6 +307,11 @@ class Settings(BaseSettings):
     mutating_webhook_configurations: Words = _setting(
         ("aim-adapters",), "MutatingWebhookConfigurations whose caBundle the server maintains.", group="Certificates"
     )
+    cluster_kinds_reviewed: bool = _setting(
+        True,
+        "Whether the webhook configurations cover cluster-scoped kinds; a configuration that does not is reported.",
+        group="Certificates",
+    )
     certificate_names: Words = _setting(
         (), "Additional DNS names and IP addresses for the certificate.", group="Certificates"
     )

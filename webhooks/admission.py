@@ -21,12 +21,10 @@ from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
 from webhooks.metrics import AdmissionMetrics
 from webhooks.mutate import encode, mutate
-from webhooks.review import Malformed, Review, parse_review
+from webhooks.review import MUTATE_PATH, VALIDATE_PATH, Malformed, Review, parse_review
 
 log = logging.getLogger(__name__)
 
-VALIDATE_PATH = "/validate"
-MUTATE_PATH = "/mutate"
 MOST_KEPT = 20  # errors that are kept of one refusal
 
 Judge = Callable[[Review], bytes | Verdict]

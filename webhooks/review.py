@@ -16,6 +16,8 @@ from api.record import record
 from api.view import Json
 from rules.world import KIND_BY_NAME
 
+VALIDATE_PATH = "/validate"
+MUTATE_PATH = "/mutate"
 REVIEW_VERSION = "admission.k8s.io/v1"
 REVIEW_KIND = "AdmissionReview"
 TOO_DEEP = (

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from webhooks import answer
-from webhooks.admission import MUTATE_PATH, VALIDATE_PATH, Admission, AdmissionSettings, Judge
-from webhooks.review import Malformed
+from webhooks.admission import Admission, AdmissionSettings, Judge
+from webhooks.review import MUTATE_PATH, VALIDATE_PATH, Malformed
 
 OVERLOADED = "too many reviews at once, try again"
 

@@ -100,6 +100,7 @@ app.kubernetes.io/part-of: aim-adapters
   "certificateSecret" (include "aim-adapters.certificateSecret" .)
   "certificateNames" (include "aim-adapters.extraNames" . | fromYamlArray)
   "serviceName" (include "aim-adapters.serviceName" .)
+  "clusterKindsReviewed" .Values.webhooks.clusterKinds
   "validatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
   "mutatingWebhookConfigurations" (ternary (list $name) list .Values.webhooks.enabled)
   "metricsAuth" .Values.metrics.protected

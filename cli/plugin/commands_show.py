@@ -12,7 +12,10 @@ from cli.plugin.output import Shape, answer
 
 if TYPE_CHECKING:
     from api.view import Json
+    from cli.plugin.doctor import Check
     from kube.client import Client
+
+_LOOK_AGAIN_SECONDS = 2.0
 
 
 @options.command("status chat -n team-llm", "status -A", "status chat -o json")
@@ -75,6 +78,51 @@ def why(
     walks = walk(seen, adapter)
     answer(as_view(seen, walks), as_lines(seen, walks), output)
     raise typer.Exit(FOUND if any(one.broken for one in walks) else 0)
+
+
+@options.command("doctor", "doctor --wait 2m", "doctor -o json")
+def doctor(
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            parser=options.parse_seconds,
+            help="Look again until nothing is wrong, at most for this time, for example 2m.",
+            show_default=False,
+        ),
+    ] = None,
+    output: options.Output = Shape.TABLE,
+    *,
+    access: Access,
+) -> None:
+    """Check that aim-adapters itself works in the cluster.
+
+    Looks at CRDs; webhook configurations, their rules and CA; the pods of the server, with what they report about certificates,
+    watches and objects that are left out; the leader; KServe; storage classes. What you have no right to read is shown
+    with a question mark. Exit code 1: something is wrong.
+    """
+    from cli.plugin.doctor import as_lines, as_view, healthy
+
+    checks = run(access, lambda client: _examined(client, wait or 0.0))
+    answer(as_view(checks), as_lines(checks), output)
+    raise typer.Exit(0 if healthy(checks) else FOUND)
+
+
+async def _examined(client: Client, seconds: float) -> list[Check]:
+    """Return the checks, made again until nothing is wrong or the time is over."""
+    import asyncio
+
+    from cli.plugin.doctor import examine, healthy
+    from cli.plugin.doctor_run import gather
+
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while True:
+        checks = examine(await gather(client))
+        if healthy(checks) or loop.time() >= until:
+            return checks
+        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
 @options.command("watch", "watch chat -n team-llm", "watch -A --for 60 | tee changes.log")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,6 +301,42 @@ def test_the_metrics_count_these_changes(plane: Plane, worked: list[JsonObject])
     documented = set(re.findall(r"^\| `(aim_adapters_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
     for name in {name for page in pages for name in page if name.startswith("aim_adapters_")}:
         assert name in documented or re.sub(r"_(bucket|count|sum)$", "", name) in documented
+
+
+def readiness(pod: JsonObject) -> str:
+    """Return what a replica reports on /readyz."""
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:8080/readyz?verbose", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def doctor(plane: Plane) -> subprocess.CompletedProcess[str]:
+    """Run `aim-adapters doctor` as the administrator."""
+    argv = [sys.executable, "-m", "cli.main", "doctor", f"--kubeconfig={plane.kubeconfig}"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_webhook_configuration_that_is_gone_is_reported(plane: Plane, worked: list[JsonObject]) -> None:
+    """By every replica on /readyz and in a metric, and by `doctor`; all of them report when it is back."""
+    kind = "validatingwebhookconfiguration"
+    metric = "aim_adapters_webhook_configuration_problem"
+    stored = yaml.safe_load(plane.kubectl("get", kind, RELEASE, "-o", "yaml").stdout)
+    before = doctor(plane)
+    assert before.returncode == 0, before.stdout
+    plane.kubectl("delete", kind, RELEASE)
+    try:
+        for pod in pods(plane):
+            plane.wait(lambda pod=pod: "does not exist" in readiness(pod), "it is reported", 10)  # type: ignore[misc]
+            assert readiness(pod).endswith("\nready\n"), "reviews are still answered, so the replica stays in service"
+            assert scrape(f"http://{pod['status']['podIP']}:8080/metrics")[metric] == 1
+        found = doctor(plane)
+        assert found.returncode == 1
+        assert "✖ ValidatingWebhookConfiguration: there is none" in found.stdout
+    finally:
+        metadata = {name: stored["metadata"][name] for name in ("name", "labels")}
+        plane.apply({**stored, "metadata": metadata})
+    for pod in pods(plane):
+        plane.wait(lambda pod=pod: "does not exist" not in readiness(pod), "it is back", 15)  # type: ignore[misc]
+        assert scrape(f"http://{pod['status']['podIP']}:8080/metrics")[metric] == 0
 
 
 def scrape(url: str) -> dict[str, float]:
