@@ -98,9 +98,9 @@ def doctor(
 ) -> None:
     """Check that aim-adapters itself works in the cluster.
 
-    Looks at CRDs; webhook configurations, their rules and CA; the pods of the server, with what they report about certificates,
-    watches and objects that are left out; the leader; KServe; storage classes. What you have no right to read is shown
-    with a question mark. Exit code 1: something is wrong.
+    CRDs; webhook configurations, their rules and CA; the pods of the server, with what they report about certificates,
+    watches and objects that are left out; the leader; KServe; storage classes. Each fault comes with its fix. What you
+    have no right to read is shown with a question mark.
     """
     from cli.plugin.doctor import as_lines, as_view, healthy
 
