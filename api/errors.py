@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from api.reasons import Reason
 from api.record import record
+from api.text import clean, quoted
 
 
 class Cause(StrEnum):
@@ -63,11 +64,15 @@ class FieldError:
         """The text after the path, in the form of the API server's own field errors."""
         shown = f': "{_printable(self.value)}"' if self.value is not None and self.cause is not Cause.REQUIRED else ""
         fix = f" ({self.hint})" if self.hint else ""
-        detail = self.detail if len(self.detail) <= _LONGEST_DETAIL else f"{self.detail[:_LONGEST_DETAIL]}…"
-        return f"{self.cause.words}{shown}: {detail}{fix}"
+        return clean(f"{self.cause.words}{shown}: {clean(self.detail, _LONGEST_DETAIL)}{fix}")
+
+    @property
+    def where(self) -> str:
+        """The path as it is shown: keys of mappings in it may hold anything."""
+        return clean(self.path, _LONGEST_PATH)
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        return f"{self.where}: {self.message}"
 
 
 @record
@@ -80,7 +85,7 @@ class FieldWarning:
     weight: int = 50  # 0 first, 100 last
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.detail}" if self.path else self.detail
+        return clean(f"{self.path}: {self.detail}" if self.path else self.detail)
 
 
 def field_path(loc: Sequence[str | int]) -> str:
@@ -118,15 +123,15 @@ def _path_key(path: str) -> list[tuple[int, int, str]]:
 
 
 _LONGEST_SHOWN_VALUE = 120
+_LONGEST_PATH = 512
 _LONGEST_DETAIL = 2000  # several names of 253 characters fit
 
 
 def _printable(value: object) -> str:
     """Return a value as the API server shows it: letters of any script unchanged, invisible characters escaped."""
-    text = value[: _LONGEST_SHOWN_VALUE + 1] if isinstance(value, str) else _shown(value)
-    if isinstance(value, str) and (not text.isprintable() or "\\" in text):
-        text = "".join(_escaped(char) for char in text)
-    return text if len(text) <= _LONGEST_SHOWN_VALUE else f"{text[: _LONGEST_SHOWN_VALUE - 1]}…"
+    if isinstance(value, str):
+        return quoted(value, _LONGEST_SHOWN_VALUE)
+    return clean(_shown(value), _LONGEST_SHOWN_VALUE)
 
 
 def _shown(value: object) -> str:
@@ -139,7 +144,3 @@ def _shown(value: object) -> str:
         return str(value)[: _LONGEST_SHOWN_VALUE + 1]
     except (RecursionError, ValueError):
         return "a value that cannot be shown"
-
-
-def _escaped(char: str) -> str:
-    return char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode("ascii")

@@ -6,11 +6,12 @@ can set redirects the writer; secrets never are part of it. A result travels bac
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api.text import clean, well_formed
 
 DISK_MOUNT = "/adapter-disk"
 CACHE_MOUNT = "/model-cache"
@@ -201,14 +202,13 @@ class JobResult(BaseModel):
         )
 
 
-_SHORTEST_CUT = 200  # characters of at most 6 bytes in JSON: three such fields stay below the limit
-_SURROGATES = re.compile("[\ud800-\udfff]")
+_SHORTEST_CUT = 170  # characters of at most 7 bytes in JSON: three such fields stay below the limit
 
 
 def _speakable(value: Any) -> Any:
     """Replace lone surrogates (bytes of a file name that are not valid UTF-8), which JSON cannot contain."""
     if isinstance(value, str):
-        return _SURROGATES.sub("\ufffd", value)
+        return well_formed(value)
     if isinstance(value, list):
         return [_speakable(entry) for entry in value]
     return {key: _speakable(entry) for key, entry in value.items()} if isinstance(value, dict) else value
@@ -217,7 +217,7 @@ def _speakable(value: Any) -> Any:
 def parse_termination_message(text: object) -> JobResult | None:
     """Read a result back; None if no disk Job wrote the text (killed before it wrote, another image). Never raises.
 
-    Another image may write anything, so control characters are replaced, and a reason is a short word.
+    Another image may write anything, so each text is cleaned, and a reason is a short word.
     """
     if not isinstance(text, str) or not text.strip():
         return None
@@ -225,17 +225,25 @@ def parse_termination_message(text: object) -> JobResult | None:
         result = JobResult.model_validate(orjson.loads(text))
     except (ValidationError, ValueError):
         return None
-    shown = {"reason": _plain(result.reason)[:_LONGEST_REASON], "message": _plain(result.message)}
+    shown = {
+        "reason": clean(result.reason, _LONGEST_REASON),
+        "message": clean(result.message),
+        "digest": _clean(result.digest),
+        "revision": _clean(result.revision),
+        "base_model_id": _clean(result.base_model_id),
+        "removed": [clean(path) for path in result.removed],
+        "warnings": [
+            Note(reason=clean(one.reason, _LONGEST_REASON), message=clean(one.message)) for one in result.warnings
+        ],
+    }
     return result.model_copy(update=shown)
 
 
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
 _LONGEST_REASON = 128  # characters; source: core/v1 Event validation
-
-
-def _plain(text: str) -> str:
-    """Return a text on one line, without control characters."""
-    line = " ".join(text.split())
-    return line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
 
 
 class Progress(BaseModel):

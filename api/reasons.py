@@ -15,6 +15,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, NewType
 
+from api.text import clean
+
 Surface = Literal["rule", "condition", "adapter", "event", "lint", "job", "why"]
 """Where a reason is seen.
 
@@ -1538,7 +1540,10 @@ def find(word: str) -> Reason | None:
 
 def spoken(word: str) -> Reason | Foreign:
     """Return a word as the reason that it is, or else as one of others."""
-    return find(word) or Foreign(word)
+    return find(word) or Foreign(clean(word, _LONGEST_REASON))
+
+
+_LONGEST_REASON = 128  # characters; source: core/v1 Event validation
 
 
 def explain(word: str) -> Explanation | None:

@@ -19,6 +19,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
+from api.text import clean
+
 HANDSHAKE_SECONDS = 2.0
 HANDSHAKE_CACHE_SECONDS = 1.0  # several probes in a second share one handshake
 
@@ -93,7 +95,7 @@ class Readiness(BaseModel):
     def text(self) -> str:
         """Return a line for each check, and the verdict."""
         signs = {"ok": "+", "failed": "-", "warning": "!"}
-        lines = [f"[{signs[check.status]}] {check.name}: {check.problem or 'ok'}" for check in self.checks]
+        lines = [f"[{signs[check.status]}] {check.name}: {clean(check.problem or 'ok')}" for check in self.checks]
         return "\n".join([*lines, "ready" if self.ready else "not ready"]) + "\n"
 
 

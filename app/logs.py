@@ -10,6 +10,8 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
+from api.text import clean, clean_lines, dump_json, escape_json, is_clean
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 _QUIET = (
@@ -25,11 +27,18 @@ _QUIET = (
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, then the record's own keys."""
+    """One JSON object per line: time, level, logger, message, then the record's own keys.
+
+    Characters that a terminal or a CI system acts on are escapes of JSON: the data stay as they are.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; a value that JSON cannot express is shown as text."""
-        return orjson.dumps(_fields(record), default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        fields = _fields(record)
+        try:
+            return escape_json(orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+        except TypeError:  # a lone surrogate
+            return dump_json(fields)
 
 
 class LogfmtFormatter(logging.Formatter):
@@ -39,10 +48,10 @@ class LogfmtFormatter(logging.Formatter):
         """Return the line."""
         fields = _fields(record)
         stack = fields.pop("stack", None)
-        clock, level, logger, message = (str(fields.pop(key)) for key in ("time", "level", "logger", "message"))
-        pairs = "".join(f" {key}={_quote(value)}" for key, value in fields.items())
+        clock, level, logger, message = (clean(str(fields.pop(key))) for key in ("time", "level", "logger", "message"))
+        pairs = "".join(f" {clean(str(key))}={_quote(value)}" for key, value in fields.items())
         line = f"{clock[11:23]} {level.upper():7} {message}{pairs}" + ("" if level == "info" else f" [{logger}]")
-        return f"{line}\n{stack.rstrip()}" if isinstance(stack, str) else line
+        return f"{line}\n{clean_lines(stack.rstrip())}" if isinstance(stack, str) else line
 
 
 def set_up_logging(level: str, form: Literal["auto", "json", "logfmt"], *, stream: TextIO | None = None) -> None:
@@ -79,5 +88,5 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _quote(value: object) -> str:
     text = str(value)
-    plain = text and text.isprintable() and not any(c in text for c in ' "=')
-    return text if plain else orjson.dumps(text).decode()
+    plain = text and is_clean(text) and not any(c in text for c in ' "=')
+    return text if plain else dump_json(text)

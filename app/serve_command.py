@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.text import clean_line
 from app.settings import SettingInfo, SettingsError, describe_settings, load_settings
 
 _HELP = """Serve the admission webhooks and run the controllers, until SIGTERM.
@@ -33,7 +34,7 @@ def _command() -> Callable[..., None]:
             settings, warnings = load_settings(given, config=config)
         except SettingsError as error:
             for line in error.lines:
-                typer.echo(f"error: {line}", err=True)
+                typer.echo(clean_line(f"error: {line}"), err=True)
             raise typer.Exit(2) from error
         if check:
             typer.echo("the settings are valid")

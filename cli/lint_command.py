@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from api.reasons import DOCS_URL
+from api.text import clean_line, clean_lines
 from cli.plugin import options
 
 _PROGRESS_FROM = 50  # files; fewer are read before a progress bar can be seen
@@ -107,7 +108,7 @@ def lint(
 
 
 def _fail(text: str) -> NoReturn:
-    typer.echo(f"error: {text}", err=True)
+    typer.echo(clean_line(f"error: {text}"), err=True)
     raise typer.Exit(2)
 
 
@@ -205,7 +206,7 @@ def _explain(reason: str) -> int:
     entry = explain(reason)
     if entry is None:
         guess = suggest(reason)
-        typer.echo(f'error: unknown reason "{reason}"' + (f"; {guess}" if guess else ""), err=True)
+        typer.echo(clean_line(f'error: unknown reason "{reason}"' + (f"; {guess}" if guess else "")), err=True)
         return 2
-    typer.echo(render(entry), nl=False)
+    typer.echo(clean_lines(render(entry)), nl=False)
     return 0

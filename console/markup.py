@@ -1,10 +1,15 @@
-"""HTML from values. Everything that is not already `Html` is escaped, so escaping cannot be forgotten. Pure."""
+"""HTML from values. Pure.
+
+Everything that is not already `Html` is cleaned and escaped, so neither can be forgotten.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
 from html import escape
+
+from api.text import clean
 
 Child = object  # Html, text, number, None (nothing), or an iterable of these
 
@@ -33,7 +38,7 @@ def el(tag: str, *children: Child, **attributes: object) -> Html:
         if value is True:
             written += _attribute(name)
         elif value is not None and value is not False:
-            written += f'{_attribute(name)}="{escape(str(value))}"'
+            written += f'{_attribute(name)}="{escape(clean(str(value)))}"'
     if tag in _VOID:
         return Html(f"<{tag}{written}>")
     inside = "".join([child if child.__class__ is Html else _render(child) for child in children])
@@ -51,7 +56,7 @@ def _render(child: Child) -> str:
     if isinstance(child, Html):
         return child
     if isinstance(child, str):
-        return escape(child)
+        return escape(clean(child))
     if isinstance(child, Iterable):
         return "".join(map(_render, child))
-    return escape(str(child))
+    return escape(clean(str(child)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl, urlencode
 
 from api.record import record
+from api.text import is_clean
 from console.views import ADAPTER_STATES, SERVICE_STATES, Brief
 
 PAGE_SIZES = (50, 25, 100)  # the first is the default
@@ -81,8 +82,8 @@ def parse_query(query_string: bytes) -> Query:
 
 
 def _words(text: str) -> str:
-    printable = "".join(char if char.isprintable() else " " for char in text[: 4 * LONGEST_FILTER])
-    return " ".join(printable.lower().split())[:LONGEST_FILTER].strip()
+    shown = "".join(char if is_clean(char) else " " for char in text[: 4 * LONGEST_FILTER])
+    return " ".join(shown.lower().split())[:LONGEST_FILTER].strip()
 
 
 def _number(text: str, default: int, most: int) -> int:

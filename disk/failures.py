@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES
 from api.jobs import JobResult
 from api.reasons import EXPLANATIONS, Reason
+from api.text import clean
 
 
 class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not a fault of this program
@@ -28,9 +29,9 @@ class DiskFailure(Exception):  # noqa: N818 - it is a finding with a reason, not
     """
 
     def __init__(self, reason: Reason, detail: str, *, retry_after: int | None = None) -> None:
-        super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = redact(detail)
+        super().__init__(f"{reason}: {self.detail}")
         self.retry_after = retry_after
 
     @property
@@ -116,7 +117,7 @@ _SECRET = re.compile(
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"  # AWS key ids
     r"|(?i:bearer\s+\S+)"
     r"|(?i:(?:X-Amz-[A-Za-z-]+|Signature|token|sig)=[^&\s]+)"
-    r"|(?<=://)[^/\s@]+:[^/\s@]+(?=@)"  # user:password of a proxy or an endpoint
+    r"|(?<=://)[^/\s@]+(?=@)"  # user:password or token of a proxy or an endpoint
 )
 _LONGEST_DETAIL = 1500
 _SHORTEST_SECRET = 4  # characters; a shorter value is part of ordinary words
@@ -125,7 +126,7 @@ _SHORTEST_SECRET = 4  # characters; a shorter value is part of ordinary words
 def _values_of_secrets() -> list[str]:
     """Return the values that came from Secrets, the longest first, with the host of each that is a URL."""
     names = [*CREDENTIAL_VARIABLES, *os.environ.get(SECRET_VARIABLES, "").split(",")]
-    found = {os.environ.get(name, "").strip() for name in names}
+    found = {" ".join(os.environ.get(name, "").split()) for name in names}  # as the text is: on one line
     for value in list(found):
         with suppress(ValueError):
             found |= {urlsplit(value).netloc, quote(value, safe="")}
@@ -135,15 +136,12 @@ def _values_of_secrets() -> list[str]:
 def redact(text: str) -> str:
     """Remove everything that looks like a credential, and all values of Secrets, from a text for people.
 
-    Returns one line.
-
-    Characters that a terminal interprets (escape sequences, marks for the direction of text) become question marks.
+    Returns one line. It is cut last, so that no cut separates a credential from what it is recognized by.
     """
     line = " ".join(text.split())
     for value in _values_of_secrets():
         line = re.sub(re.escape(value), "[redacted]", line, flags=re.IGNORECASE)  # a host is shown in lower case
-    line = _SECRET.sub("[redacted]", line)[:_LONGEST_DETAIL]
-    return "".join(char if char.isprintable() else "?" for char in line)
+    return clean(_SECRET.sub("[redacted]", line), _LONGEST_DETAIL)
 
 
 _LONGEST_WAIT = 24 * 3600  # seconds; a server that asks for more is contacted again after a day

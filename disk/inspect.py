@@ -6,10 +6,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import orjson
-
 from api import words
 from api.reasons import Reason
+from api.text import clean, dump_json
 from disk.failures import DiskFailure
 from disk.fs import is_directory, list_names
 from disk.layout import ASIDE, STAGING, UNLOAD, Layout, UnsafeNameError
@@ -49,7 +48,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2).decode()
+        return dump_json(asdict(self), indent=2)
 
     def to_table(self) -> str:
         """Return the report as a table for people."""
@@ -151,5 +150,6 @@ def _age(seconds: int | None) -> str:
 
 
 def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    rows = [tuple(map(clean, row)) for row in rows]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

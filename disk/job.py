@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from api.jobs import TERMINATION_LOG, FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
 from api.reasons import Reason
+from api.text import clean_lines, escape_json
 from disk.failures import DiskFailure, from_os_error, redact
 from disk.fs import Fs
 from disk.layout import UnsafeNameError
@@ -28,11 +29,12 @@ _S = TypeVar("_S", bound=JobSpec)
 
 
 def say(text: str) -> None:
-    """Print a line for people. A closed output is not an error."""
+    """Print a text for people. A closed output is not an error."""
+    text = clean_lines(text)
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except UnicodeError:  # arguments that are not UTF-8, or a terminal that shows only ASCII
+    except UnicodeError:  # a terminal that shows only ASCII
         sys.stdout.write(f"{ascii(text)[1:-1]}\n")
         sys.stdout.flush()
     except OSError:
@@ -131,7 +133,7 @@ def report(result: JobResult, termination_log: str) -> None:
         finally:
             os.close(fd)
     except OSError:
-        say(f"result: {data.decode()}")  # without a kubelet, for example in a shell
+        say(f"result: {escape_json(data.decode())}")  # without a kubelet, for example in a shell
 
 
 def _is_device(path: str) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from api.names import RANK_CEILINGS
 from api.reasons import Reason
+from api.text import clean
 
 CONFIG = "adapter_config.json"
 SAFETENSORS = "adapter_model.safetensors"
@@ -556,7 +557,7 @@ def _text(value: object) -> str | None:
     """Return a text for a status: printable and bounded, whatever the file contains."""
     if not isinstance(value, str) or not value:
         return None
-    return "".join(char if char.isprintable() else "?" for char in value[:_LONGEST_BASE_NAME])
+    return clean(value, _LONGEST_BASE_NAME)
 
 
 def _shown(value: object) -> str:

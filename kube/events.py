@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from api.kinds import EVENT
 from api.names import short_hash
+from api.text import clean
 from api.view import JsonObject
 from kube import metrics
 from kube.client import Client
@@ -79,7 +80,7 @@ class EventRecorder:
         Args: `type_` is Normal or Warning; `reason` a CamelCase word; `message` is cut at 1,024 bytes. `obj` needs
         apiVersion, kind and metadata (name, namespace, uid).
         """
-        message = message.encode()[:MESSAGE_LIMIT].decode(errors="ignore")
+        message = clean(message, MESSAGE_LIMIT).encode()[:MESSAGE_LIMIT].decode(errors="ignore")
         metadata = obj.get("metadata") or {}
         identity = (str(metadata.get("uid") or metadata.get("name")), type_, reason, message)
         now = self._clock()

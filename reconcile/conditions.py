@@ -13,6 +13,7 @@ from typing import Any, Literal
 from api import view
 from api.errors import FieldError
 from api.reasons import Foreign, Reason
+from api.text import clean
 from api.view import Json
 from reconcile.objects import timestamp
 
@@ -35,7 +36,7 @@ class Condition:
 def told_in(status: Json, kind: str, words: str) -> dict[str, Any]:
     """Return a status that says `words` in a condition, too; one without that condition as it is."""
     conditions = [
-        entry | {"message": "; ".join(filter(None, (entry["message"], words)))[:_MESSAGE_LIMIT]}
+        entry | {"message": clean("; ".join(filter(None, (entry["message"], words))), _MESSAGE_LIMIT)}
         if entry["type"] == kind
         else entry
         for entry in status.get("conditions", ())
@@ -59,7 +60,7 @@ def render_conditions(
                 "type": new.type,
                 "status": new.status,
                 "reason": str(new.reason),
-                "message": new.message[:_MESSAGE_LIMIT],
+                "message": clean(new.message, _MESSAGE_LIMIT),
                 "observedGeneration": generation,
                 "lastTransitionTime": kept or timestamp(now),
             }

@@ -14,6 +14,7 @@ from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, p
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
 from api.reasons import Reason
+from api.text import clean
 from api.view import Json
 from api.words import parse_time
 from reconcile.objects import managed_labels, owner_reference, whole_number
@@ -132,11 +133,11 @@ def _blocked_by(pod: Json | None, container: Json) -> str:
     waiting = view.mapping(container, "state", "waiting")
     reason = view.text(waiting, "reason") or ""
     if reason not in _BENIGN_WAITING:
-        return f"{reason}: {view.text(waiting, 'message') or 'the container cannot start'}"
+        return clean(f"{reason}: {view.text(waiting, 'message') or 'the container cannot start'}")
     for condition in view.items(pod, "status", "conditions"):
         if view.dig(condition, "type") == "PodScheduled" and view.dig(condition, "status") == "False":
             reason = view.text(condition, "reason") or Reason.UNSCHEDULABLE
-            return f"{reason}: {view.text(condition, 'message') or 'no node fits'}"
+            return clean(f"{reason}: {view.text(condition, 'message') or 'no node fits'}")
     return ""
 
 
@@ -153,7 +154,7 @@ def _unspoken(condition: Any, ended: Json) -> JobResult:
         sentence += f", exit code {code}"
         if ended.get("reason") not in (None, "Error"):
             sentence += f" ({ended['reason']})"
-    return JobResult(ok=False, reason=stable, message=sentence, retriable=True)
+    return JobResult(ok=False, reason=stable, message=clean(sentence), retriable=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from api.errors import FieldError, FieldWarning, sorted_errors
 from api.record import record
+from api.text import clean
 from rules.references import Ref
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -79,15 +80,8 @@ NOTHING_SAID = Verdict()
 def warning_texts(warnings: Iterable[FieldWarning]) -> list[str]:
     """Return warnings as Kubernetes wants them: at most ten, each at most 120 characters, most important first."""
     ranked = sorted(warnings, key=lambda warning: (warning.weight, warning.path, warning.detail))
-    texts = list(dict.fromkeys(one_line(str(warning)) for warning in ranked))
+    texts = list(dict.fromkeys(clean(str(warning), LONGEST_WARNING) for warning in ranked))
     if len(texts) <= MOST_WARNINGS:
         return texts
     left = len(texts) - (MOST_WARNINGS - 1)
     return [*texts[: MOST_WARNINGS - 1], f"{left} more warnings were left out; `aim-adapters lint` shows all"]
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line of printable characters, at most 120 of them."""
-    line = " ".join(text.split())
-    printable = line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
-    return printable if len(printable) <= LONGEST_WARNING else f"{printable[: LONGEST_WARNING - 1]}…"

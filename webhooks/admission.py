@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from api.text import clean
 from rules.seen import Context
 from rules.validate import Glance, every_rule, validate
-from rules.verdict import Verdict, one_line
+from rules.verdict import LONGEST_WARNING, Verdict
 from rules.world import World
 from webhooks import answer
 from webhooks.confirm import ConfirmReader, confirm, needs_confirmation
@@ -195,7 +196,9 @@ class Admission:
     def _not_judged(self, webhook: str, review: Review) -> bytes:
         self.metrics.review(webhook, "other", "other", "allowed")
         if review.kind is None:
-            return answer.allowed(review.uid, [one_line(f"aim-adapters has no rules for {review.kind_words}")])
+            return answer.allowed(
+                review.uid, [clean(f"aim-adapters has no rules for {review.kind_words}", LONGEST_WARNING)]
+            )
         return answer.allowed(review.uid)
 
 

@@ -10,12 +10,14 @@ import orjson
 from api import view
 from api.errors import FieldError
 from api.kinds import AIM_GROUP
+from api.text import clean
 from rules.registry import MOST_COLLECTED
 from rules.verdict import Verdict
 from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
 
 MOST_CAUSES = 200
 """More errors than anyone reads; the rest is only counted."""
+_LONGEST_NAME = 253  # source: Kubernetes object names
 
 _ALLOWED_HEAD = (
     b'{"apiVersion":"' + REVIEW_VERSION.encode() + b'","kind":"' + REVIEW_KIND.encode() + b'","response":{"uid":'
@@ -42,7 +44,7 @@ def refused(
     rule failed: what the other rules found is among the causes.
     Source: docs/contract.md, Verdicts; k8s.io/apimachinery `errors.NewInvalid`.
     """
-    kind, name = (review.kind.kind if review.kind else ""), object_name(review)
+    kind, name = (review.kind.kind if review.kind else ""), clean(object_name(review), _LONGEST_NAME)
     texts = texts[:MOST_CAUSES]
     causes = [_cause(error, text_) for error, text_ in zip(errors, texts, strict=False)]
     if len(errors) > MOST_CAUSES:
@@ -75,7 +77,7 @@ def refused(
 
 def failed(uid: str, code: int, reason: str, message: str) -> bytes:
     """Return an answer that refuses for a reason outside of the object: a bad body, overload, an internal error."""
-    return _answer(uid, {"status": {"status": "Failure", "message": message, "reason": reason, "code": code}})
+    return _answer(uid, {"status": {"status": "Failure", "message": clean(message), "reason": reason, "code": code}})
 
 
 def object_name(review: Review) -> str:
@@ -89,7 +91,7 @@ def object_name(review: Review) -> str:
 
 
 def _cause(error: FieldError, text: str) -> dict[str, str]:
-    return {"reason": str(error.cause), "message": text.removeprefix(f"{error.path}: "), "field": error.path}
+    return {"reason": str(error.cause), "message": text.removeprefix(f"{error.where}: "), "field": error.where}
 
 
 def _answer(uid: str, response: dict[str, Any]) -> bytes:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
 from api.reasons import DOCS_URL, EXPLANATIONS, Reason, help_uri
+from api.text import clean, clean_line, dump_json, well_formed
 from cli.lint.judge import NOT_THERE, Finding
 
 STDIN = "stdin"
@@ -49,7 +48,7 @@ def plain(style: str, text: str) -> str:
 def to_text(summary: Summary, style: Style = plain) -> str:
     """Return a line for each finding, as compilers write them, and a last line with the totals."""
     lines = [_text_line(finding, style) for finding in summary.findings]
-    lines += [style("dim", note) for note in summary.notes]
+    lines += [style("dim", clean_line(note)) for note in summary.notes]
     if summary.offline and any(finding.reason in NOT_THERE for finding in summary.findings):
         lines.append(
             style("dim", "for objects that are not in the files, use --cluster or --assume SUBJECT.FIELD=VALUE")
@@ -59,12 +58,13 @@ def to_text(summary: Summary, style: Style = plain) -> str:
 
 
 def _text_line(finding: Finding, style: Style) -> str:
-    place = f"{finding.file}:{finding.position.line}:{finding.position.column}"
-    origin = f" (from {finding.origin})" if finding.origin else ""
+    place = clean_line(f"{finding.file}:{finding.position.line}:{finding.position.column}")
+    origin = f" (from {clean(finding.origin)})" if finding.origin else ""
     level = style("red" if finding.level == "error" else "yellow", finding.level)
     path = f"{finding.path}: " if finding.path else ""
-    subject = f" {style('dim', finding.subject)}" if finding.subject else ""
-    return f"{style('bold', place)}{origin}: {level}: {path}{finding.message} [{finding.reason}]{subject}"
+    subject = f" {style('dim', clean(finding.subject))}" if finding.subject else ""
+    message = clean(f"{path}{finding.message}")
+    return f"{style('bold', place)}{origin}: {level}: {message} [{finding.reason}]{subject}"
 
 
 def _sum_up(summary: Summary, style: Style) -> str:
@@ -99,7 +99,7 @@ def to_json(summary: Summary) -> str:
         "notes": list(summary.notes),
         "findings": [_json_finding(finding) for finding in summary.findings],
     }
-    return orjson.dumps(body, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return dump_json(body, indent=2) + "\n"
 
 
 def _json_finding(finding: Finding) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def to_sarif(summary: Summary, version: str, docs_url: str = DOCS_URL) -> str:
             }
         ],
     }
-    return orjson.dumps(log, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return dump_json(log, indent=2) + "\n"
 
 
 def _sarif_rule(reason: Reason, docs_url: str) -> Mapping[str, Any]:
@@ -152,7 +152,7 @@ def _sarif_rule(reason: Reason, docs_url: str) -> Mapping[str, Any]:
 def _sarif_result(finding: Finding, reasons: list[Reason]) -> Mapping[str, Any]:
     location: dict[str, Any] = {
         "physicalLocation": {
-            "artifactLocation": {"uri": quote(finding.file.replace("\\", "/"))},
+            "artifactLocation": {"uri": quote(well_formed(finding.file).replace("\\", "/"))},
             "region": {"startLine": finding.position.line, "startColumn": finding.position.column},
         }
     }
@@ -160,7 +160,9 @@ def _sarif_result(finding: Finding, reasons: list[Reason]) -> Mapping[str, Any]:
         name = " ".join(part for part in (finding.subject, finding.path) if part)
         location["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "member"}]
     path = f"{finding.path}: " if finding.path else ""
-    identity = hashlib.sha256(f"{finding.subject}\0{finding.path}\0{finding.reason}".encode()).hexdigest()[:16]
+    identity = hashlib.sha256(
+        f"{finding.subject}\0{finding.path}\0{finding.reason}".encode("utf-8", "replace")
+    ).hexdigest()[:16]
     return {
         "ruleId": finding.reason,
         "ruleIndex": reasons.index(finding.reason),
@@ -190,7 +192,8 @@ def _github_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _escaped(text: str, *, property_: bool = False) -> str:
-    """Escape as workflow commands require. Source: GitHub Actions, "Workflow commands"."""
+    """Clean a text and escape it as workflow commands require. Source: GitHub Actions, "Workflow commands"."""
+    text = clean(text)
     for raw, coded in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(raw, coded)
     if property_:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from api.text import clean, clean_line
+
 if TYPE_CHECKING:
     from kube.client import Client
 
@@ -130,17 +132,17 @@ def describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, NoCredentials):
         return f"error: {error}", FAILED
     if isinstance(error, Unreachable):
-        said = one_line(error.message)
+        said = clean(error.message)
         return f"error: the cluster does not answer: {said} (check --kubeconfig, --context, the network)", FAILED
     if isinstance(error, Unauthorized):
         return "error: the cluster rejects the credentials (401); log in again", FAILED
     if isinstance(error, Forbidden):
-        return f"error: not allowed (403): {one_line(error.message)}", FAILED
+        return f"error: not allowed (403): {clean(error.message)}", FAILED
     if isinstance(error, NotFound):
-        return f"error: not found: {one_line(error.message)}", FAILED
+        return f"error: not found: {clean(error.message)}", FAILED
     if isinstance(error, ApiError):
         return _refusal(error), FOUND
-    said = one_line(str(error))
+    said = clean(str(error))
     return f"error: {type(error).__name__}: {said} (a bug in aim-adapters: please report it)", FAILED
 
 
@@ -150,21 +152,16 @@ _INVALID = re.compile(r'^(\w+)(?:\.[\w.-]+)? ("[^"]*" is invalid: )')
 
 def _refusal(error: Any) -> str:
     """Return a refusal of the API server as kubectl prints it."""
-    text = _WEBHOOK.sub("", one_line(error.message))
+    text = _WEBHOOK.sub("", clean(error.message))
     if _INVALID.match(text):
         return _INVALID.sub(r"The \1 \2", text)
     return f"Error from server ({error.reason or error.status}): {text}"
 
 
-def one_line(text: str) -> str:
-    """Return a text on one line."""
-    return " ".join(text.split())
-
-
 def print_warning(text: str) -> None:
     """Print a warning of the API server as kubectl does."""
     if text:
-        _print(f"Warning: {one_line(text)}")
+        _print(f"Warning: {clean(text)}")
 
 
 def print_error(text: str) -> None:
@@ -175,7 +172,7 @@ def print_error(text: str) -> None:
 def _print(line: str) -> None:
     """Print one line to standard error; a closed pipe is not a failure."""
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{clean_line(line)}\n")
         sys.stderr.flush()
     except OSError:
         pass

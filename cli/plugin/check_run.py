@@ -22,10 +22,11 @@ from api.kinds import (
     AIM_SERVICE_V1ALPHA1,
     Kind,
 )
+from api.text import clean
 from api.view import Json
 from cli.lint.judge import Collected, Manifest
 from cli.lint.schema import check_shape
-from cli.plugin.access import one_line, warning_text
+from cli.plugin.access import warning_text
 from cli.plugin.check import Effect, Judged, Report, effect, plan_apply
 from cli.plugin.gather import ask_of, complete_snapshot
 from cli.plugin.snapshot import Snapshot
@@ -178,7 +179,7 @@ def _bare(obj: Json) -> bytes:
 def _causes(manifest: Manifest, error: ApiError) -> list[str]:
     causes = [cause for cause in error.details.get("causes") or () if isinstance(cause, dict) and cause.get("message")]
     if not causes:
-        return [one_line(error.message or error.reason)]
+        return [clean(error.message or error.reason)]
     return [
         _with_place(
             manifest, str(cause.get("field") or ""), f"{cause.get('field') or ''}: {cause['message']}".lstrip(": ")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from api.text import clean_line
 from cli.plugin import options
 from cli.plugin.access import FOUND, Access, ProblemError, run
 from cli.plugin.output import Shape, answer
@@ -59,7 +60,7 @@ class _Target:
             except EditError as error:
                 raise ProblemError(str(error), FOUND) from None
             if not edit.patch:
-                typer.echo(edit.says)
+                typer.echo(clean_line(edit.says))
                 return
             try:
                 await self.client.patch_merge(
@@ -69,7 +70,7 @@ class _Target:
                 if attempt + 1 == _MOST_CONFLICTS:
                     raise
                 continue
-            typer.echo(f"{edit.says}{self.note}")
+            typer.echo(clean_line(f"{edit.says}{self.note}"))
             return
 
     async def wait(self, waiting: options.Waiting, what: str, judge: Callable[[Json], Waited]) -> None:
@@ -78,7 +79,9 @@ class _Target:
 
         if waiting.wait and not self.dry_run:
             seconds = waiting.timeout
-            typer.echo(await wait_for(self.client, self.namespace, self.service, judge, seconds=seconds, what=what))
+            typer.echo(
+                clean_line(await wait_for(self.client, self.namespace, self.service, judge, seconds=seconds, what=what))
+            )
 
     @property
     def note(self) -> str:
@@ -148,14 +151,14 @@ async def _make_artifact(target: _Target, name: str, new: NewAdapter) -> None:
             await client.create(AIM_ARTIFACT, artifact, dry_run=True)
         except AlreadyExists:
             demand_same(await client.get(AIM_ARTIFACT, target.namespace, name), new)
-            typer.echo(f"AIMArtifact {name} exists already")
+            typer.echo(clean_line(f"AIMArtifact {name} exists already"))
             return
         demand_fit(seen.service, artifact, seen.world)
     except EditError as error:
         raise ProblemError(str(error), FOUND) from None
     if not target.dry_run:
         await client.create(AIM_ARTIFACT, artifact)
-    typer.echo(f"AIMArtifact {name} created{target.note}")
+    typer.echo(clean_line(f"AIMArtifact {name} created{target.note}"))
 
 
 @options.command("remove chat sql-lora", "remove chat sql-lora --wait --delete-artifact")
@@ -185,7 +188,7 @@ def remove(
         await target.wait(waiting, what, lambda found: wait_for_removal(found, adapters))
         for name in adapters if delete_artifact else ():
             there = await client.delete(AIM_ARTIFACT, access.place, name, dry_run=dry_run)
-            typer.echo(f"AIMArtifact {name} {'deleted' if there else 'does not exist'}{target.note}")
+            typer.echo(clean_line(f"AIMArtifact {name} {'deleted' if there else 'does not exist'}{target.note}"))
 
     run(access, go)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from api.text import clean_line
 from cli.plugin import options
 from cli.plugin.access import FAILED, FOUND, Access, print_error, run
 from cli.plugin.output import Shape, answer
@@ -111,7 +112,7 @@ def render(
         answer(made, columns([head("KIND", "NAME", "OWNER"), *summary(made)]), output)
     bad = [finding for finding in collected.findings if finding.level == "error"]
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(clean_line(f"note: {note}"), err=True)
     for finding in bad:
         place = f"{finding.file}:{finding.position.line}:{finding.position.column}"
         print_error(f"{place}: {finding.path}: {finding.message}".replace(": : ", ": "))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from api.text import clean_line
 from cli.plugin import options
 from cli.plugin.access import FOUND, Access, run
 from cli.plugin.output import Shape, answer
@@ -45,7 +46,7 @@ def status(
     services = run(access, lambda client: _services(client, None if everywhere else access.place))
     views, rows = overview(services)
     if not services and output is Shape.TABLE:
-        typer.echo(f"no AIMService in {'any namespace' if everywhere else f'namespace {access.place}'}")
+        typer.echo(clean_line(f"no AIMService in {'any namespace' if everywhere else f'namespace {access.place}'}"))
         return
     answer(views, rows, output)
 

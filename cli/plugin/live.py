@@ -11,10 +11,11 @@ from contextlib import contextmanager
 
 from api import view
 from api.kinds import AIM_SERVICE
+from api.text import clean
 from api.view import Json
 from cli.plugin.access import FOUND, ProblemError
 from cli.plugin.edit import Waited
-from cli.plugin.output import Line, columns, line
+from cli.plugin.output import Line, cleaned, columns, line
 from cli.plugin.status import overview
 from kube.client import Client
 from kube.errors import Gone, Transient
@@ -69,15 +70,18 @@ def _ticker(what: str) -> Iterator[Callable[[str], None]]:
             nonlocal said, at
             if words != said or time.monotonic() - at >= _REPEAT:
                 said, at = words, time.monotonic()
-                sys.stderr.write(f"waiting for {what} ({int(time.monotonic() - began)}s): {words}\n")
+                sys.stderr.write(f"waiting for {what} ({int(time.monotonic() - began)}s): {clean(words)}\n")
                 sys.stderr.flush()
 
         yield note
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(f"waiting for {what}") as shown:
-        yield lambda words: shown.update(f"waiting for {what} ({int(time.monotonic() - began)}s): {words}")
+    with Console(stderr=True).status(Text(f"waiting for {what}")) as shown:
+        yield lambda words: shown.update(
+            Text(f"waiting for {what} ({int(time.monotonic() - began)}s): {clean(words)}")  # not markup
+        )
 
 
 class Following:
@@ -174,7 +178,7 @@ async def _draw(following: Following, watching: asyncio.Task[None]) -> None:
         while not watching.done():
             changes, following.changes = following.changes, []
             for change in changes:
-                sys.stdout.write(f"{time.strftime('%H:%M:%S')} {change}\n")
+                sys.stdout.write(f"{time.strftime('%H:%M:%S')} {clean(change)}\n")
             sys.stdout.flush()
             await asyncio.sleep(_REDRAW)
     else:
@@ -185,7 +189,7 @@ async def _draw(following: Following, watching: asyncio.Task[None]) -> None:
         console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")))
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while not watching.done():
-                pieces = [piece for row in following.lines() for piece in (*row, ("\n", ""))]
+                pieces = [piece for row in following.lines() for piece in (*map(cleaned, row), ("\n", ""))]
                 live.update(Text.assemble(*pieces, no_wrap=True, overflow="ellipsis"), refresh=True)
                 await asyncio.sleep(_REDRAW)
     await watching  # the watch ended: raise its error

@@ -1,18 +1,21 @@
 """The output of commands: lines of styled text, tables in columns, JSON and YAML. Pure, except `show`.
 
 A line is a list of (text, style) pieces. Styles are rich's words (`green`, `bold red`), empty for none. They take
-effect on a terminal only, and not where NO_COLOR is set.
+effect on a terminal only, and not where NO_COLOR is set. Each text is cleaned here: names, values and messages of other
+programs go to a terminal or into the log of a CI system. JSON and YAML hold the data as they are, with escapes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
 from api import words
+from api.text import clean, clean_lines, dump_json, is_clean
 
 Piece = tuple[str, str]
 Line = list[Piece]
@@ -42,14 +45,14 @@ def line(*pieces: Cell) -> Line:
 
 def state(word: str) -> Piece:
     """Return a state in its colour."""
-    return (word, STATE_STYLES.get(word, ""))
+    return (word, STATE_STYLES.get(word, "") if isinstance(word, str) else "")
 
 
 def columns(rows: Sequence[Sequence[Cell]], *, gap: int = 3, indent: int = 0) -> list[Line]:
     """Lay cells out in columns; the last cell of a row is not padded."""
     if not rows:
         return []
-    cells = [[cell if isinstance(cell, tuple) else (cell, "") for cell in row] for row in rows]
+    cells = [[cleaned(cell if isinstance(cell, tuple) else (cell, "")) for cell in row] for row in rows]
     width = max(len(row) for row in cells)
     widths = [max((len(row[index][0]) for row in cells if index < len(row)), default=0) for index in range(width)]
     lines: list[Line] = []
@@ -63,6 +66,12 @@ def columns(rows: Sequence[Sequence[Cell]], *, gap: int = 3, indent: int = 0) ->
     return lines
 
 
+def cleaned(piece: Piece) -> Piece:
+    """Return a piece whose text is safe to show, on one line."""
+    text, style = piece
+    return (clean(text if isinstance(text, str) else str(text)), style)
+
+
 def head(*names: str) -> list[Cell]:
     """Return the first row of a table."""
     return [(name, DIM) for name in names]
@@ -70,7 +79,7 @@ def head(*names: str) -> list[Cell]:
 
 def as_text(lines: Iterable[Line]) -> str:
     """Return lines without styles, for a file or a pipe."""
-    return "".join("".join(text for text, _ in pieces).rstrip() + "\n" for pieces in lines)
+    return clean_lines("".join("".join(text for text, _ in map(cleaned, pieces)).rstrip() + "\n" for pieces in lines))
 
 
 def show(lines: Iterable[Line]) -> None:
@@ -83,7 +92,7 @@ def show(lines: Iterable[Line]) -> None:
 
             console = Console(highlight=False, markup=False, soft_wrap=True)
             for pieces in lines:
-                console.print(Text.assemble(*pieces))
+                console.print(Text.assemble(*map(cleaned, pieces)))
         else:
             sys.stdout.write(as_text(lines))
         sys.stdout.flush()
@@ -93,17 +102,27 @@ def show(lines: Iterable[Line]) -> None:
 
 def dump(value: Any, shape: Shape) -> str:
     """Return a value as JSON or YAML."""
-    if shape is Shape.JSON:
-        import orjson
+    return dump_json(value, indent=2) + "\n" if shape is Shape.JSON else dump_yaml(value)
 
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
+
+def dump_yaml(value: Any) -> str:
+    """Return a value as YAML: the data as they are, unsafe characters as escapes of YAML, enums as their words."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """Writes the members of an enum (reasons) as the words that they are."""
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        """Quotes each text that is not shown as it is: only between double quotation marks does YAML have escapes."""
 
-    Dumper.add_multi_representer(StrEnum, lambda dumper, word: dumper.represent_str(str(word)))
-    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+    def represent(dumper: Any, text: str) -> Any:
+        safe = all(map(is_clean, text.split("\n"))) and not _COMMAND.search(text)
+        return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=None if safe else '"')
+
+    Dumper.add_representer(str, represent)
+    Dumper.add_multi_representer(StrEnum, represent)
+    text = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return clean_lines(str(text))
+
+
+_COMMAND = re.compile(r"(?:^|\s)::")  # a long text is folded at white space: `::` could begin a line
 
 
 def answer(view: Any, lines: Iterable[Line], shape: Shape) -> None:
@@ -111,7 +130,7 @@ def answer(view: Any, lines: Iterable[Line], shape: Shape) -> None:
     if shape is Shape.TABLE:
         show(lines)
     else:
-        show([line(row) for row in dump(view, shape).splitlines()])
+        show([line(row) for row in dump(view, shape).split("\n")[:-1]])
 
 
 def size(count: int | None) -> str:

@@ -13,8 +13,6 @@ from datetime import datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-import yaml
-
 from api import view
 from api.jobs import JobResult
 from api.kinds import (
@@ -43,6 +41,7 @@ from api.names import (
 )
 from api.reasons import Reason
 from api.view import Json
+from cli.plugin.output import dump_yaml
 from reconcile.artifact.decide import decide as decide_artifact
 from reconcile.artifact.facts import ArtifactFacts
 from reconcile.artifact.manifests import cache_claim_name, disk_claim_name
@@ -345,12 +344,7 @@ def _troubles(rehearsal: Rehearsal) -> Iterable[str]:
 
 def to_yaml(made: Iterable[Mapping[str, Any]]) -> str:
     """Return the objects as a stream of YAML documents."""
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    documents = [
-        yaml.dump(_bare(obj), Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
-        for obj in made
-    ]
-    return _HEAD + "".join(f"---\n{document}" for document in documents)
+    return _HEAD + "".join(f"---\n{dump_yaml(_bare(obj))}" for obj in made)
 
 
 def _bare(obj: Mapping[str, Any]) -> dict[str, Any]:

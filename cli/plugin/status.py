@@ -115,14 +115,14 @@ def _adapter(seen: Snapshot, entry: Json) -> dict[str, Any]:
         "served": entry.get("adapterPath") or (text(artifact, "status", "adapterPath") if known else None),
         "declaredRank": declared_rank(artifact) if known else None,
         "rank": entry.get("rank"),
-        "sizeBytes": entry.get("sizeBytes"),
+        "sizeBytes": integer(entry, "sizeBytes"),
         "base": entry.get("baseModelId"),
         "progress": entry.get("progress"),
         "loadedReplicas": entry.get("loadedReplicas"),
         "attempts": entry.get("attempts"),
         "nextRetryTime": entry.get("nextRetryTime"),
         "lastError": entry.get("lastError"),
-        "warnings": entry.get("warnings") or [],
+        "warnings": [mapping(note) for note in items(entry, "warnings")],
         "since": entry.get("lastObserved"),
     }
 
@@ -202,7 +202,7 @@ def _table(shown: dict[str, Any], seen: Snapshot) -> list[Line]:
     rows: list[list[Cell]] = [head("ADAPTER", "STATE", "RANK", "SIZE", "PROGRESS", "LOADED", "TRIES", "BASE", "SINCE")]
     total = integer(seen.service, "status", "runtime", "currentReplicas")
     for entry in shown["adapters"]:
-        progress = entry["progress"] or {}
+        progress = mapping(entry["progress"])
         percent = progress.get("percentage")
         loaded = entry["loadedReplicas"]
         rows.append(
@@ -211,7 +211,7 @@ def _table(shown: dict[str, Any], seen: Snapshot) -> list[Line]:
                 state(entry["state"]),
                 _rank_words(entry),
                 size(entry["sizeBytes"]),
-                f"{percent} % of {size(progress.get('totalBytes'))}" if percent is not None else "-",
+                f"{percent} % of {size(integer(progress, 'totalBytes'))}" if percent is not None else "-",
                 f"{loaded}/{total if total is not None else '?'}" if loaded is not None else "-",
                 str(entry["attempts"] or "-"),
                 entry["base"] or "-",

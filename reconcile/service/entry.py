@@ -15,6 +15,7 @@ from api.errors import FieldError
 from api.jobs import Progress
 from api.names import stage_key
 from api.reasons import Reason
+from api.text import clean
 from api.view import AdapterMode, Json
 from reconcile.jobs import JobState
 from reconcile.service.loading import ON_DISK, ServerPod
@@ -100,7 +101,7 @@ def way_to_serve(rank: int, *, static: bool) -> str:
 
 
 def last_error(reason: str, message: str = "") -> str:
-    return f"{reason}: {message}" if message else str(reason)
+    return clean(f"{reason}: {message}") if message else str(reason)
 
 
 def readable(entry: Json) -> Json:

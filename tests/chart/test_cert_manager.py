@@ -127,10 +127,14 @@ def test_issuer_certificate_secret_served_injected_reviewed(plane: Plane, switch
     assert "spec.compatibleWith" in said
 
 
-def test_the_server_needs_no_right_on_secrets_or_configurations(plane: Plane, switched: Helm) -> None:
+def test_the_server_needs_no_right_on_secrets_and_writes_no_configuration(plane: Plane, switched: Helm) -> None:
     account = f"--as=system:serviceaccount:{NAMESPACE}:{RELEASE}"
-    for what in (f"secrets/{LEAF}", f"validatingwebhookconfigurations/{RELEASE}"):
-        argv = ("auth", "can-i", "get", what, "-n", NAMESPACE, account)
+    for verb, what in (
+        ("get", f"secrets/{LEAF}"),
+        ("patch", f"validatingwebhookconfigurations/{RELEASE}"),
+        ("update", f"validatingwebhookconfigurations/{RELEASE}"),
+    ):
+        argv = ("auth", "can-i", verb, what, "-n", NAMESPACE, account)
         plane.wait(lambda argv=argv: plane.kubectl(*argv, check=False).stdout.strip() == "no", what)  # type: ignore[misc]
 
 

@@ -124,8 +124,8 @@ def test_names_that_are_not_unicode_are_reported_too() -> None:
     result = JobResult(ok=True, reason="DiskReaped", message="\udc80 gone", removed=["caf\udce9", "plain"])
     read = parse_termination_message(result.to_termination_message())
     assert read is not None
-    assert read.message == "\ufffd gone"
-    assert read.removed == ["caf\ufffd", "plain"]
+    assert read.message == "\\udc80 gone"
+    assert read.removed == ["caf\\udce9", "plain"]
 
 
 def test_keys_on_the_wire_are_camel_case() -> None:

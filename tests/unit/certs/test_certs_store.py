@@ -6,7 +6,10 @@ import asyncio
 import base64
 import copy
 import functools
+import logging
+import os
 import random
+import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -119,6 +122,34 @@ async def test_the_first_look_makes_everything_and_the_second_writes_nothing() -
     before = copy.deepcopy((world.secret, world.bundles))
     await first.look()
     assert (world.secret, world.bundles) == before
+
+
+async def test_keys_are_in_no_log_line_and_on_no_disk(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[str] = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def loading(self: ssl.SSLContext, certificate: str, key: str) -> None:
+        places.extend(os.readlink(path) for path in (certificate, key))
+        load(self, certificate, key)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", loading)
+    caplog.set_level(logging.DEBUG)
+    world, clock = World(), Clock()
+    one = replica(world, clock)
+    for _ in range(3):  # with renewals and a damaged Secret
+        await one.look()
+        clock.now += 400 * DAY
+        assert world.secret is not None
+        world.secret["data"][BUNDLE] = base64.b64encode(b"damaged").decode()
+    assert caplog.records
+    logged = "".join(str(vars(entry)) for entry in caplog.records)
+    assert "PRIVATE KEY" not in logged
+    key = world.data(ISSUER_KEY).decode().splitlines()[1]
+    assert key not in logged
+    assert len(places) >= 2
+    assert all(place.startswith("/memfd:") for place in places)
 
 
 async def test_replicas_that_start_together_make_one_authority() -> None:
