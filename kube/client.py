@@ -427,7 +427,11 @@ class Client:
 
 
 def _object(body: bytes) -> JsonObject:
-    parsed: JsonObject = orjson.loads(body)
+    """Return an object; part by part where no parser takes it as a whole (`view.left_out`)."""
+    try:
+        parsed: JsonObject = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return reading.read_object(body)
     return parsed
 
 

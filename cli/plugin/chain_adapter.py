@@ -158,6 +158,8 @@ def _job(seen: Snapshot, name: str) -> Link:
         percent = view.integer(entry, "progress", "percentage")
         done = f": {percent} % of {size(view.integer(entry, 'progress', 'totalBytes'))}" if percent is not None else ""
         return broken("job", Reason.STAGING_RUNS, f"downloading{done}", state="waiting", look=look)
+    if reason == Reason.QUEUED:
+        return broken("job", reason, message, state="waiting", look=f"kubectl get jobs -n {seen.namespace}")
     if error and reason not in _RUNS_WELL:
         return broken(
             "job", Reason.STAGING_BLOCKED, f"the staging Job cannot start: {error}", fix_of_blocked(error), look

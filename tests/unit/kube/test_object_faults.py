@@ -77,6 +77,13 @@ async def test_a_deep_object_in_a_list_and_on_a_watch(api: FakeApi, client: Clie
     assert lists == api.count("GET", "limit=") == 1, "no list was begun again"
 
 
+async def test_a_deep_object_can_be_read_by_its_name(api: FakeApi, client: Client) -> None:
+    api.put("widgets", "ns", "deep", spec=nested(1_100), v=1)
+    found = await client.get(WIDGET, "ns", "deep")
+    assert found["v"] == 1
+    assert view.left_out(found) == {"reason": "Unreadable", "detail": "spec is nested too deeply, or is not valid JSON"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

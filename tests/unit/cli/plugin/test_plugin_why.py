@@ -31,6 +31,10 @@ def failed(error: str) -> Spoil:
     )
 
 
+def queued(scene: Scene) -> None:
+    scene.adapter(state="Pending", lastError="Queued: other downloads run", digest=None)
+
+
 def artifact_says(reason: str) -> Spoil:
     def spoil(scene: Scene) -> None:
         assert scene.sql is not None
@@ -383,6 +387,9 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "AdapterHeldForUnload",
     ),
     "a private source": (failed("SourceUnauthorized: 401"), "job", "broken", "SourceUnauthorized"),
+    "a Job that waits for its turn": (queued, "job", "waiting", "Queued"),
+    "a spec that no parser reads": (config_says("Unreadable"), "service", "broken", "Unreadable"),
+    "more than the caches hold": (config_says("CacheBudgetExceeded"), "service", "broken", "CacheBudgetExceeded"),
     "a full disk": (failed("DiskFull: no space"), "job", "broken", "DiskFull"),
     "a Job killed": (failed("JobFailed: exit code 137"), "job", "broken", "JobFailed"),
     "no config": (failed("AdapterConfigMissing: no config"), "files", "broken", "AdapterConfigMissing"),

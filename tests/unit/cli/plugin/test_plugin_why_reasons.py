@@ -86,7 +86,7 @@ def test_a_failure_of_the_subtree_sync(reason: str) -> None:
 
 # -- rules: the example that each refuses, as a stored object -------------------------------------------------------
 
-STORED = (Basis.OBJECT, Basis.WORLD, Basis.STORED)
+STORED = (Basis.BOUND, Basis.OBJECT, Basis.WORLD, Basis.STORED)
 LINK_OF = {
     "FeatureMissing": "feature",
     "FeatureScaleOnly": "feature",
@@ -143,7 +143,9 @@ def test_what_a_rule_refuses_of_artifacts(rule: Rule) -> None:
     """An adapter that got past admission stops its services with the rule's own reason."""
     scene = Scene(more=around(rule))
     assert scene.sql is not None
-    scene.sql["spec"] = spell_out(KIND_BY_NAME["AIMArtifact"], rule.refused).new["spec"]
+    refused = spell_out(KIND_BY_NAME["AIMArtifact"], rule.refused).new
+    scene.sql["spec"] = refused["spec"]
+    scene.sql["metadata"]["labels"] = refused["metadata"].get("labels", {})
     scene.sql["status"]["conditions"] = [condition("Ready", "False", "ConfigInvalid", "because")]
     scene.adapter(state="Pending", digest=None)
     link = stopped_at(scene)
