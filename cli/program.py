@@ -20,10 +20,7 @@ COMMANDS = {
     "serve": ("app.serve_command:add_serve", "Serve the admission webhooks and run the controllers."),
     "status": ("cli.plugin.commands_show:status", "Show the status of a service on one screen."),
     "why": ("cli.plugin.commands_show:why", "Explain why an adapter is not served, and how to fix it."),
-    "doctor": (
-        "cli.plugin.commands_show:doctor",
-        "Check that aim-adapters itself works in the cluster, and how to fix what does not.",
-    ),
+    "doctor": ("cli.plugin.commands_show:doctor", "Check that aim-adapters itself works in the cluster."),
     "watch": ("cli.plugin.commands_show:watch", "Follow services and their adapters live."),
     "add": ("cli.plugin.commands_edit:add", "Declare adapters of a service (dynamic mode)."),
     "remove": ("cli.plugin.commands_edit:remove", "Remove adapters from a service (dynamic mode)."),
