@@ -139,6 +139,7 @@ class Reason(StrEnum):
     DISK_REAPED = "DiskReaped"
     DISK_STALE = "DiskStale"
     DOWNLOAD_BLOCKED = "DownloadBlocked"
+    DOWNLOAD_IMAGE_NOT_ALLOWED = "DownloadImageNotAllowed"
     DOWNLOADING = "Downloading"
     ENGINE_ARGS_SWITCH_ADAPTERS_OFF = "EngineArgsSwitchAdaptersOff"
     ENV_HAS_NO_EFFECT = "EnvHasNoEffect"
@@ -481,6 +482,12 @@ _TABLE: dict[Reason, Explanation] = {
         "The objects of the cluster need more memory than aim-adapters may use for them, and this one is among the "
         "largest. Nothing is done for it until there is room.",
         "remove objects that are not needed or make this one smaller; an administrator can raise cacheBudget",
+    ),
+    Reason.DOWNLOAD_IMAGE_NOT_ALLOWED: Explanation(
+        "The image of download Jobs does not begin with a prefix that the administrator allows.",
+        "use an image that the message names as allowed, or ask an administrator to extend allowedDownloadImages",
+        ("rule", "condition"),
+        _MODEL,
     ),
     Reason.UNREADABLE: _condition(
         ("ConfigValid",),

@@ -371,6 +371,12 @@ class Settings(BaseSettings):
         group="Reconciling",
         **_at_least(seconds=0),
     )
+    allowed_download_images: Words = _setting(
+        (),
+        "Prefixes of the images that tenants may select for download Jobs (modelDownloadImage), for example "
+        "registry.example/tools; empty allows every image.",
+        group="Reconciling",
+    )
     jobs_per_namespace: int = _setting(
         8,
         "Maximum number of staging and download Jobs that run at once in a namespace; others wait for their turn.",

@@ -107,6 +107,7 @@ def _admission(parts: Parts, world: CachedWorld) -> Admission:
     judging = AdmissionSettings(
         max_in_flight=settings.max_in_flight,
         admission_only=not settings.reconciler,
+        allowed_download_images=settings.allowed_download_images,
         rollout=f"maxSurge {settings.max_surge}, maxUnavailable {settings.max_unavailable}",
     )
     make: Callable[..., Admission] = Admission

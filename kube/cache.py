@@ -112,7 +112,8 @@ class Cache:
         words = {name: tuple(function(obj)) for name, function in self._functions.items()}
         size = 0 if written is None else len(written)
         packed = size >= PACKED_BYTES
-        self._objects[key] = written if packed and written is not None else obj
+        # a copy: the writer of JSON leaves the memory behind it allocated
+        self._objects[key] = memoryview(written).tobytes() if packed and written is not None else obj
         self._unpacked.pop(key, None)
         self._weigh(key, size if packed else size * OBJECT_FACTOR)
         for name, after in words.items():

@@ -38,6 +38,7 @@ class ReconcileSettings:
     staging_deadline: timedelta = timedelta(hours=2)
     fetch_deadline: timedelta = timedelta(hours=24)
     jobs_per_namespace: int = 8
+    allowed_download_images: tuple[str, ...] = ()  # prefixes; empty: all
     job_ttl: timedelta = timedelta(hours=1)  # a net only: finished Jobs are deleted once recorded
     probe_period: timedelta = timedelta(seconds=10)
     startup_timeout: timedelta = timedelta(hours=1)

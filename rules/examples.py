@@ -26,6 +26,7 @@ from api.kinds import (
 )
 from api.view import Json
 from rules.registry import Basis, Example, Rule
+from rules.seen import Context
 from rules.validate import judge_stored, validate
 from rules.verdict import Verdict
 from rules.world import KIND_BY_NAME, address
@@ -179,6 +180,7 @@ def judge_example(entry: Rule, example: Example, kind_name: str) -> Verdict:
     """Check an example as the basis of the rule asks."""
     kind = KIND_BY_NAME[kind_name]
     spelt = scene(kind, example)
+    context = Context(allowed_images=example.allowed_images)
     if entry.basis is Basis.STORED:
-        return judge_stored(kind, spelt.new, spelt.world)
-    return validate(kind, spelt.new, spelt.old, spelt.world, request_version=spelt.version)
+        return judge_stored(kind, spelt.new, spelt.world, context=context)
+    return validate(kind, spelt.new, spelt.old, spelt.world, request_version=spelt.version, context=context)

@@ -39,6 +39,7 @@ class Example:
     old: str | None = None
     world: str = "[]"
     version: str = ""  # of the request; empty: the storage version
+    allowed_images: tuple[str, ...] = ()  # the setting
 
 
 Output = Finding | FieldWarning

@@ -28,11 +28,13 @@ class Context:
     """Settings that rules depend on.
 
     `admission_only`: another operator acts on the objects, so unimplemented fields are not reported.
+    `allowed_images`: prefixes of the images that download Jobs may run, empty: all.
     `rollout`: the predictor's deployment strategy in words, named where a change rolls pods.
     """
 
     admission_only: bool = False
     rollout: str = "maxSurge 0, maxUnavailable 1"
+    allowed_images: tuple[str, ...] = ()
 
 
 DEFAULT_CONTEXT = Context()

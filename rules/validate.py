@@ -16,6 +16,7 @@ from rules import (
     bound_rules,
     config_rules,
     env_rules,
+    image_rules,
     model_rules,
     profile_rules,
     served_rules,
@@ -39,6 +40,7 @@ PAGES = (
     model_rules,
     source_rules,
     env_rules,
+    image_rules,
 )
 """The modules with rules; importing them registers the rules."""
 

@@ -45,6 +45,7 @@ class AdmissionSettings:
     recent_refusals: int = 200
     admission_only: bool = False
     rollout: str = "maxSurge 0, maxUnavailable 1"
+    allowed_download_images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ class Admission:
         self._world = world
         self._reader = confirm_reader
         self._glance = glance
-        self._context = Context(self.settings.admission_only, self.settings.rollout)
+        self._context = Context(
+            self.settings.admission_only, self.settings.rollout, self.settings.allowed_download_images
+        )
         self.metrics.in_flight.set_function(lambda: float(self.in_flight))
 
     # -- how many at once -------------------------------------------------------------------------------------------

@@ -17,22 +17,27 @@ from api.quantity import parse_quantity
 from api.reasons import Reason, spoken
 from api.words import parse_time
 from reconcile.artifact.facts import ArtifactFacts
-from reconcile.artifact.manifests import render_fetch_job
+from reconcile.artifact.manifests import download_image, render_fetch_job
 from reconcile.artifact.status import render_progress
 from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState, retry_at
 from reconcile.objects import timestamp
+from rules.images import is_allowed
 
 Bookkeeping = dict[str, Any]  # status.download
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """The state of the download: what to record, the Job that runs, and whether it waits for its turn."""
+    """The state of the download: what to record, the Job that runs, whether it waits for its turn.
+
+    `refused_image`: the image that its Job may not run, empty for any other.
+    """
 
     recorded: Bookkeeping
     running: JobState | None
     queued: bool = False
+    refused_image: str = ""
 
     @property
     def complete(self) -> bool:
@@ -72,6 +77,9 @@ def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Down
     unmeasured = seen.claim is None and model_size(seen) is None and not recorded.get("sizeBytes")
     wanted = not recorded.get("completed") and (seen.claim is not None or unmeasured)
     queued = False
+    image = download_image(seen.artifact, seen.config.spec)
+    if image is not None and not is_allowed(image, seen.settings.allowed_download_images):
+        return Download(recorded, running, refused_image=image)
     if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
         queued = draft.queued = seen.free_jobs is not None and seen.free_jobs < 1
         if not queued:

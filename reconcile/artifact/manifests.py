@@ -129,6 +129,11 @@ def _claim(
     }
 
 
+def download_image(artifact: Json, config: Json) -> str | None:
+    """Return the image that a tenant selects for the download Job, None for the built-in one."""
+    return view.text(artifact, "spec", "modelDownloadImage") or view.text(config, "artifact", "modelDownloadImage")
+
+
 def render_fetch_job(
     artifact: Json,
     config: Json,
@@ -170,7 +175,7 @@ def render_fetch_job(
         labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(view.name_of(artifact))},
         claims=(ClaimMount("cache", claim, CACHE_MOUNT),) if claim else (),
         credentials=credentials,
-        image=view.text(artifact, "spec", "modelDownloadImage") or view.text(config, "artifact", "modelDownloadImage"),
+        image=download_image(artifact, config),
         pull_secrets=view.items(artifact, "spec", "imagePullSecrets") or view.items(config, "imagePullSecrets"),
         progress=True,
     )

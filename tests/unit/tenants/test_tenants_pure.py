@@ -55,7 +55,7 @@ from rules.examples import NAMESPACE, judge_example, manifest, scene
 from rules.references import Missing, lookup
 from rules.registry import Example, Rule, all_rules
 from rules.runtime_config import resolve_runtime_config
-from rules.seen import see_service
+from rules.seen import Context, see_service
 from rules.validate import judge_stored, validate
 from rules.world import KIND_BY_NAME
 from rules.worlds import SnapshotWorld
@@ -107,10 +107,13 @@ def test_no_verdict_depends_on_another_namespace(entry: Rule, kind: str, which: 
     copies = [elsewhere(dict(obj)) for obj in own if view.namespace_of(obj)] + [elsewhere(spelt.new)]
     copies += [{**copy, "metadata": {**copy["metadata"], "name": f"{view.name_of(copy)}x"}} for copy in copies]
     beside = SnapshotWorld([*copies, *own])
+    context = Context(allowed_images=example.allowed_images)
     if entry.basis.value == "stored":
-        verdict = judge_stored(KIND_BY_NAME[kind], spelt.new, beside)
+        verdict = judge_stored(KIND_BY_NAME[kind], spelt.new, beside, context=context)
     else:
-        verdict = validate(KIND_BY_NAME[kind], spelt.new, spelt.old, beside, request_version=spelt.version)
+        verdict = validate(
+            KIND_BY_NAME[kind], spelt.new, spelt.old, beside, request_version=spelt.version, context=context
+        )
     alone = judge_example(entry, example, kind)
     assert [str(error) for error in verdict.errors] == [str(error) for error in alone.errors]
     assert verdict.warning_texts == alone.warning_texts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,16 @@ EXPECTED = Expected("aim-adapters-webhook", "aim-system")
 Change = Callable[[JsonObject], Any]
 
 
+@cache
+def _documents(case: str) -> list[JsonObject]:
+    text = (ROOT / "tests" / "golden" / "chart" / f"{case}.yaml").read_text()
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
 def rendered(case: str, kind: Kind) -> JsonObject:
     """Return a configuration as the chart renders it."""
-    documents = yaml.safe_load_all((ROOT / "tests" / "golden" / "chart" / f"{case}.yaml").read_text())
-    (found,) = [doc for doc in documents if doc and doc["kind"] == kind.kind]
-    return dict(found)
+    (found,) = [document for document in _documents(case) if document["kind"] == kind.kind]
+    return copy.deepcopy(found)
 
 
 def troubles(configuration: JsonObject | None, kind: Kind = VALIDATING_WEBHOOK_CONFIGURATION) -> list[Trouble]:
@@ -111,7 +117,7 @@ _JSON = st.recursive(
 
 @given(_JSON, st.sampled_from(["webhooks", "clientConfig", "rules", "namespaceSelector", "objectSelector", "caBundle"]))
 def test_any_configuration_has_an_answer(value: Any, field: str) -> None:
-    configuration = copy.deepcopy(rendered("cert-manager", VALIDATING_WEBHOOK_CONFIGURATION))
+    configuration = rendered("cert-manager", VALIDATING_WEBHOOK_CONFIGURATION)
     holder = configuration if field == "webhooks" else hook_of(configuration)
     (holder["clientConfig"] if field == "caBundle" else holder)[field] = value
     troubles(configuration)

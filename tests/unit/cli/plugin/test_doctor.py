@@ -146,9 +146,9 @@ async def test_a_look_at_a_cluster(cluster: tuple[str, dict[str, Any]]) -> None:
     answers["/apis/coordination.k8s.io/v1/namespaces/aim-system/leases/aim-adapters"] = lease
     answers["/api/v1/namespaces/aim-system/pods/server-1:8080/proxy/readyz"] = b"[!] certificate: expires\nready\n"
     async with Client(plain_credentials(address), within=5) as client:
-        checks = examine(await gather(client))
+        checks = examine(await gather(client, lambda: NOW))
         assert [check.name for check in checks if check.good is False] == ["server aim-system/server-1, certificate"]
         answers.clear()
-        checks = examine(await gather(client))
+        checks = examine(await gather(client, lambda: NOW))
     assert healthy(checks)
     assert all(check.good is None for check in checks if check.name != "leader"), "nothing may be read"

@@ -104,7 +104,9 @@ LINK_OF = {
 
 
 def rules_of(kind: str) -> list[Rule]:
-    return [one for one in all_rules() if kind in one.kinds and one.basis in STORED and not one.warns]
+    """The rules of a kind that refuse stored objects with the default settings."""
+    found = [one for one in all_rules() if kind in one.kinds and one.basis in STORED and not one.warns]
+    return [one for one in found if not one.refused.allowed_images]
 
 
 def reasons_of(kind: str) -> dict[str, Rule]:
@@ -188,6 +190,7 @@ _OF_OTHERS = {
     "AimIdWithoutSources": "NoModelSources",
     "SourcesWithoutAimId": "NoModelSources",
     "TooManyModelSources": "ModelSourcesAmbiguous",
+    "DownloadImageNotAllowed": "",
     "S3SecretMissing": "SourceCredentialsUnreadable",
     "S3EndpointCredentials": "",
     "S3SecretUnused": "",
