@@ -5,11 +5,13 @@ Source: docs/contract.md, Job pods; the reference grammar of the distribution pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _DEFAULT_REGISTRY = "docker.io"
 _SAME_REGISTRY = frozenset({"index.docker.io", "registry-1.docker.io"})
+_PART = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*")  # of a path
 
 
 class Image(NamedTuple):
@@ -23,9 +25,16 @@ class Image(NamedTuple):
 
 def parse_image(reference: str) -> Image:
     """Return the parts of a reference, with the registry and the folder that a short one stands for. Total."""
+    image = _split(reference)
+    if image.registry == _DEFAULT_REGISTRY and "/" not in image.path:
+        return image._replace(path=f"library/{image.path}")
+    return image
+
+
+def _split(reference: str) -> Image:
     rest, _, digest = reference.strip().partition("@")
     first, slash, path = rest.partition("/")
-    if not slash or not ("." in first or ":" in first or first == "localhost"):
+    if not slash or not ("." in first or ":" in first or first == "localhost" or first != first.lower()):
         first, path = _DEFAULT_REGISTRY, rest
     registry = first.lower()
     if registry in _SAME_REGISTRY:
@@ -33,8 +42,6 @@ def parse_image(reference: str) -> Image:
     head, _, last = path.rpartition("/")
     last, _, tag = last.partition(":")
     path = f"{head}/{last}" if head else last
-    if registry == _DEFAULT_REGISTRY and "/" not in path:
-        path = f"library/{path}"
     return Image(registry, path, tag, digest)
 
 
@@ -53,16 +60,14 @@ def _begins(image: Image, prefix: str) -> bool:
     if "/" not in text and ("." in text or text == "localhost" or _has_port(text)):
         return image.registry == (_DEFAULT_REGISTRY if text.lower() in _SAME_REGISTRY else text.lower())
     wanted = parse_image(text)
-    if (wanted.digest and wanted.digest != image.digest) or (wanted.tag and wanted.tag != image.tag):
+    if image.registry != wanted.registry or not all(map(_PART.fullmatch, image.path.split("/"))):
         return False
-    if image.registry != wanted.registry:
-        return False
-    exactly = bool(wanted.tag or wanted.digest)
-    if image.path == wanted.path or (not exactly and image.path.startswith(f"{wanted.path}/")):
-        return True
+    if wanted.tag or wanted.digest:  # beside a digest, a runtime ignores the tag: a tag allows no digest
+        ends = image.digest == wanted.digest and (not wanted.tag or image.tag == wanted.tag)
+        return ends and image.path == wanted.path
     # `docker.io/acme` is a folder, too, while `busybox` is an image
-    folder = wanted.path.removeprefix("library/") if text.partition("/")[1] else ""
-    return bool(folder) and not exactly and image.path.startswith(f"{folder}/")
+    folder = _split(text).path if "/" in text else wanted.path
+    return image.path == wanted.path or image.path.startswith(f"{folder}/")
 
 
 def _has_port(text: str) -> bool:

@@ -42,6 +42,7 @@ from reconcile.objects import artifact_names, owned_by
 from reconcile.world import CACHE_KINDS, word
 from rules.bounds import beyond
 from rules.runtime_config import resolve_runtime_config
+from rules.seen import Context
 from rules.validate import judge_stored
 
 _MOST_EVENTS = 50  # of one claim that are read
@@ -133,7 +134,8 @@ class ArtifactController:
     def _observe(self, key: Key, artifact: Json) -> ArtifactFacts:
         tools = self._tools
         namespace = view.namespace_of(artifact)
-        errors = tuple(judge_stored(AIM_ARTIFACT, artifact, tools.world).errors)
+        context = Context(allowed_images=tools.settings.allowed_download_images)
+        errors = tuple(judge_stored(AIM_ARTIFACT, artifact, tools.world, context=context).errors)
         config = resolve_runtime_config(tools.world, namespace, view.runtime_config_name(artifact))
         if view.is_adapter(artifact):
             parent = tools.find(AIM_ARTIFACT, namespace, view.parent_artifact(artifact))

@@ -79,7 +79,9 @@ def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Down
     queued = False
     image = download_image(seen.artifact, seen.config.spec)
     if image is not None and not is_allowed(image, seen.settings.allowed_download_images):
-        return Download(recorded, running, refused_image=image)
+        if running is not None:
+            _drop(seen, draft, running)
+        return Download(recorded, None, refused_image=image)
     if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
         queued = draft.queued = seen.free_jobs is not None and seen.free_jobs < 1
         if not queued:

@@ -77,6 +77,10 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
         return Condition("Ready", "False", Reason.CLAIM_TERMINATING, message)
     if download.complete:
         return Condition("Ready", "True", Reason.MODEL_CACHED)
+    if download.refused_image:
+        allowed = ", ".join(seen.settings.allowed_download_images)
+        message = f'image "{download.refused_image}" is not allowed for download Jobs; allowed prefixes: {allowed}'
+        return Condition("Ready", "False", Reason.DOWNLOAD_IMAGE_NOT_ALLOWED, message)
     if reason := view.text(recorded, "reason"):
         words = f"{view.text(recorded, 'message') or ''} (retried automatically)".strip()
         return Condition("Ready", "False", spoken(reason), words)
@@ -86,10 +90,6 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
     running = download.running
     if running is not None and running.blocked_by:
         return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, running.blocked_by)
-    if download.refused_image:
-        allowed = ", ".join(seen.settings.allowed_download_images)
-        message = f'image "{download.refused_image}" is not allowed for download Jobs; allowed prefixes: {allowed}'
-        return Condition("Ready", "False", Reason.DOWNLOAD_IMAGE_NOT_ALLOWED, message)
     if download.queued:
         message = "other downloads of the namespace run; this one waits for its turn"
         return Condition("Ready", "False", Reason.QUEUED, message)

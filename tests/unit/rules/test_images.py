@@ -15,7 +15,8 @@ ALLOWED = [
     ("registry.io/team/", "registry.io/team/x/y"),
     ("registry.io/team/x", "registry.io/team/x:1"),
     ("registry.io/team/x:1", "registry.io/team/x:1"),
-    ("registry.io/team/x:1", "registry.io/team/x:1@sha256:0a"),
+    ("registry.io/team/x@sha256:0a", "registry.io/team/x:1@sha256:0a"),
+    ("docker.io/library/busybox", "busybox"),
     ("registry.io/team/x@sha256:0a", "registry.io/team/x@sha256:0a"),
     ("registry.io:5000", "registry.io:5000/x"),
     ("Registry.IO/team", "registry.io/team/x"),
@@ -46,6 +47,13 @@ REFUSED = [
     ("docker.io/library", "docker.io.evil/library/x"),
     ("registry.io/team", "registry.io/../team/x"),
     ("registry.io", ""),
+    ("registry.io/team", "registry.io/team/../evil/x"),
+    ("registry.io/team", "registry.io/team//x"),
+    ("registry.io/team/x:1", "registry.io/team/x:1@sha256:0a"),
+    ("docker.io", "EVIL/x"),
+    ("docker.io/library/busybox", "busybox/evil"),
+    ("library/python", "python/evil"),
+    ("registry.io/library/x", "registry.io/x/evil"),
 ]
 
 

@@ -11,7 +11,7 @@ from reconcile.artifact.decide import decide
 from reconcile.decision import Decision
 from reconcile.settings import ReconcileSettings
 from rules.runtime_config import MergedRuntimeConfig
-from tests.unit.reconcile.artifact.test_artifact_decide import claim, condition, model, observe
+from tests.unit.reconcile.artifact.test_artifact_decide import KEY, claim, condition, job, model, observe
 
 EVIL, GOOD = "evil.example/tool:1", "registry.example/tools/a:1"
 OF_THE_CONFIG = {"spec": {"artifact": {"modelDownloadImage": EVIL}}}
@@ -41,6 +41,17 @@ def test_no_job_runs_an_image_that_is_not_allowed(named_by: str, allowed: tuple[
         assert "registry.example/tools" in ready["message"]
     else:
         assert jobs(decision) == [EVIL]
+
+
+def test_a_running_job_ends_when_its_image_is_not_allowed_any_more() -> None:
+    settings = ReconcileSettings(allowed_download_images=("registry.example/tools",))
+    failed_before = {"download": {"key": KEY, "attempt": 1, "reason": "SourceGated", "message": "m"}}
+    artifact = model(failed_before, size="5Gi", modelDownloadImage=EVIL)
+    decision = decide(
+        replace(observe(artifact, claim=claim(), fetches=(job("running", attempt=2),)), settings=settings)
+    )
+    assert [deletion.name for deletion in decision.delete] == ["job"]
+    assert condition(decision, "Ready")["reason"] == "DownloadImageNotAllowed"
 
 
 def test_an_allowed_image_and_the_built_in_one_run() -> None:
