@@ -9,6 +9,8 @@ PYTEST := $(RUN)/pytest
 WORKERS ?= 2
 # tests on a cluster wait for a third of their time
 CLUSTER_WORKERS ?= 3
+# each file on one worker, the longest first (tests/order.py) instead of the one with the most tests
+BY_FILE := --dist loadfile --no-loadscope-reorder
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 AUDIT_VENV ?= .venv-audit
@@ -63,17 +65,22 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts
 .PHONY: test
 test: verify test-unit test-cluster test-chart ## everything, with set-up
 
+.PHONY: check
+check: $(STAMP) $(DOCS_STAMP) $(AUDIT_STAMP) tools ## lint, all tests and the site, two at a time; prints a part when it ends
+	@+$(MAKE) --no-print-directory -j2 --output-sync=target verify test-unit lint docs
+	@+$(MAKE) --no-print-directory -j2 --output-sync=target test-cluster test-chart
+
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
 	$(PYTEST) tests/unit -n $(WORKERS)
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile
+	$(PYTEST) tests/cluster -n $(CLUSTER_WORKERS) $(BY_FILE)
 
 .PHONY: test-chart
 test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
-	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/chart -n $(WORKERS) $(BY_FILE)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) ## unit tests with the lowest versions that pyproject.toml allows
