@@ -337,4 +337,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def read_progress(body: object) -> Progress:
     """Read the parsed body of a response. Raises: ValueError."""
-    return msgspec.convert(body, Progress, strict=False)
+    try:
+        return msgspec.convert(body, Progress, strict=False)
+    except msgspec.ValidationError as error:  # not a ValueError in msgspec 0.19
+        raise ValueError(str(error)) from error
