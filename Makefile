@@ -9,6 +9,8 @@ PYTEST := $(RUN)/pytest
 WORKERS ?= 2
 # tests on a cluster wait for a third of their time
 CLUSTER_WORKERS ?= 3
+# each file on one worker, the longest first (tests/order.py) instead of the one with the most tests
+BY_FILE := --dist loadfile --no-loadscope-reorder
 DOCS_VENV ?= .venv-docs
 DOCS_STAMP := $(DOCS_VENV)/.installed
 AUDIT_VENV ?= .venv-audit
@@ -29,8 +31,6 @@ endef
 compile = $(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header -q $(1)
 # pypi or osv: the service to ask for known vulnerabilities
 AUDIT_SERVICE ?= pypi
-CHECKED := tools.chart tools.crds tools.reference_objects tools.reference_rules tools.reference_bounds \
-	tools.reference_commands tools.reference_metrics tools.reference_reasons tools.reference_settings
 
 # Python keeps the bytecode that it compiles: each test run starts hundreds of interpreters
 unexport PYTHONDONTWRITEBYTECODE
@@ -65,17 +65,22 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts
 .PHONY: test
 test: verify test-unit test-cluster test-chart ## everything, with set-up
 
+.PHONY: check
+check: $(STAMP) $(DOCS_STAMP) $(AUDIT_STAMP) tools ## lint, all tests and the site, two at a time; prints a part when it ends
+	@+$(MAKE) --no-print-directory -j2 --output-sync=target verify test-unit lint docs
+	@+$(MAKE) --no-print-directory -j2 --output-sync=target test-cluster test-chart
+
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
 	$(PYTEST) tests/unit -n $(WORKERS)
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) tools ## the real control plane, the process node, real sources
-	$(PYTEST) tests/cluster -n $(CLUSTER_WORKERS) --dist loadfile
+	$(PYTEST) tests/cluster -n $(CLUSTER_WORKERS) $(BY_FILE)
 
 .PHONY: test-chart
 test-chart: $(STAMP) $(AUDIT_STAMP) tools ## the chart with the real helm on the real API server
-	$(PYTEST) tests/chart -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/chart -n $(WORKERS) $(BY_FILE)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) ## unit tests with the lowest versions that pyproject.toml allows
@@ -101,11 +106,11 @@ bench: $(STAMP) tools ## benchmarks: print ratios, write JSON to build/bench/
 
 .PHONY: generate
 generate: $(STAMP) ## write all generated files: CRDs, chart schema, reference pages
-	@for module in $(CHECKED); do $(PY) -m $$module write || exit 1; done
+	@$(PY) -m tools.generate write
 
 .PHONY: verify
 verify: $(STAMP) ## fail when a generated file is not what `make generate` would write
-	@for module in $(CHECKED); do $(PY) -m $$module verify || exit 1; done
+	@$(PY) -m tools.generate verify
 
 .PHONY: golden
 golden: $(STAMP) ## rewrite the golden files; review reads the diff

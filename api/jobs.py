@@ -2,14 +2,19 @@
 
 A specification travels as command line arguments (`--service-uid=…`), never as environment, so that nothing a tenant
 can set redirects the writer; secrets never are part of it. A result travels back as the pod's termination message.
+
+A Job starts for each adapter, and pydantic takes more than half of such a start: these are structs of msgspec.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
+import msgspec
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from msgspec.structs import replace
 
 from api.text import clean, well_formed
 
@@ -25,15 +30,37 @@ INT32, INT64 = (
 )  # the maximum of integer fields in a status: the API server would refuse a larger value
 
 
-class JobSpec(BaseModel):
-    """Base of all specifications: renders itself as arguments; parsed again by the `disk` commands."""
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the default of each field that has one, by its name on the wire."""
+    fields = (field for field in msgspec.structs.fields(kind) if not field.required)
+    return {
+        field.encode_name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        for field in fields
+    }
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+def _without_defaults(given: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields by their names on the wire, without those that equal their default or are None.
+
+    `omit_defaults` of msgspec compares by identity, and writes numbers that equal a default.
+    """
+    defaults = _defaults(type(given))
+    values: dict[str, Any] = msgspec.to_builtins(given)
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and (name not in defaults or value != defaults[name])
+    }
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all specifications: renders itself as arguments; `read_spec` reads them in the `disk` commands."""
 
     def to_args(self) -> list[str]:
         """Return `--name=value` arguments, lists as repeated ones; unset values are left out."""
         args: list[str] = []
-        for name, value in self.model_dump(exclude_none=True, exclude_defaults=True).items():
+        for name, value in _without_defaults(self).items():
             flag = "--" + name.replace("_", "-")
             if isinstance(value, list | tuple):
                 args += [f"{flag}={item}" for item in value]
@@ -44,10 +71,8 @@ class JobSpec(BaseModel):
         return args
 
 
-class S3Options(BaseModel):
+class S3Options(JobSpec, frozen=True, kw_only=True):
     """How to reach S3 where a typed `artifact.s3` block says so; credentials are files below CREDENTIALS_MOUNT."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -59,7 +84,7 @@ class S3Options(BaseModel):
     s3_insecure_skip_verify: bool = False
 
 
-class StageSpec(JobSpec, S3Options):
+class StageSpec(S3Options, frozen=True, kw_only=True):
     """Download one adapter, check it and move it into one service's subtree (docs/contract.md, Staging)."""
 
     disk: str = DISK_MOUNT
@@ -76,8 +101,8 @@ class StageSpec(JobSpec, S3Options):
     declared_rank: int
     base_model_id: str | None = None
     base_dir: str | None = None  # complete base cache, mounted read-only: module paths are compared with it
-    include: list[str] = Field(default_factory=list)
-    exclude: list[str] = Field(default_factory=list)
+    include: list[str] = []
+    exclude: list[str] = []
     strict_base: bool = False
     allow_pickle: bool = True  # `.bin` weights are an executable pickle: a warning, refused when False
     fresh: bool = False  # download again although a done-marker exists (annotation `restage`)
@@ -88,7 +113,7 @@ class StageSpec(JobSpec, S3Options):
     allow_link_local: bool = False  # endpoints on link-local and metadata addresses are refused otherwise
 
 
-class SyncSpec(JobSpec):
+class SyncSpec(JobSpec, frozen=True, kw_only=True):
     """Create a service's subtree and move away what is no longer declared (docs/contract.md, Subtree sync)."""
 
     disk: str = DISK_MOUNT
@@ -97,21 +122,21 @@ class SyncSpec(JobSpec):
     service_uid: str
     generation: int  # of the AIMService: a sync of an older generation than recorded on the disk does nothing
     sync_key: str
-    declared: list[str] = Field(default_factory=list)  # adapter paths, sorted
+    declared: list[str] = []  # adapter paths, sorted
 
 
-class ReapSpec(JobSpec):
+class ReapSpec(JobSpec, frozen=True, kw_only=True):
     """Remove what no existing service needs (docs/contract.md, Reaper)."""
 
     disk: str = DISK_MOUNT
     listed_at: float  # seconds since the epoch when the list of existing services was complete
-    live: list[str] = Field(default_factory=list)  # UIDs of all AIMServices of the namespace
+    live: list[str] = []  # UIDs of all AIMServices of the namespace
     scratch_guard_seconds: int = 1800
     subtree_skew_seconds: int = 120
     dry_run: bool = False
 
 
-class FetchSpec(JobSpec, S3Options):
+class FetchSpec(S3Options, frozen=True, kw_only=True):
     """Download a base model into its cache claim."""
 
     cache: str = CACHE_MOUNT
@@ -120,46 +145,97 @@ class FetchSpec(JobSpec, S3Options):
     artifact_uid: str
     source_uri: str
     model_id: str | None = None
-    include: list[str] = Field(default_factory=list)
-    exclude: list[str] = Field(default_factory=list)
+    include: list[str] = []
+    exclude: list[str] = []
     progress_port: int = 0
     measure: bool = False  # only measure how many bytes a download needs (result.sizeBytes); no claim is mounted
     allow_link_local: bool = False
 
 
-class Note(BaseModel):
-    """A finding that does not fail a Job: stable reason and a sentence."""
+_Spec = TypeVar("_Spec", bound=JobSpec)
+_EXPECTED: dict[object, str] = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
-    model_config = ConfigDict(extra="ignore")
+
+class SpecError(ValueError):
+    """Arguments that are not a specification: a line for each option, without its value."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+@cache
+def field_types(kind: type[JobSpec]) -> dict[str, Any]:
+    """Return the type of each field of a specification."""
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def read_spec(kind: type[_Spec], values: Mapping[str, Any]) -> _Spec:
+    """Read a specification from field names and texts. Raises: SpecError with all invalid options."""
+    types, faults = field_types(kind), []
+    read: dict[str, Any] = {}
+    for name, given in values.items():
+        if name not in types:
+            faults.append(f"{_flag(name)}: not an option")
+            continue
+        try:
+            read[name] = msgspec.convert(given, types[name], strict=False)
+        except msgspec.ValidationError:
+            faults.append(f"{_flag(name)}: must be {_expected(types[name])}")
+    required = (field.name for field in msgspec.structs.fields(kind) if field.required)
+    faults += [f"{_flag(name)}: is required" for name in required if name not in values]
+    if faults:
+        raise SpecError(faults)
+    return kind(**read)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _expected(wanted: Any) -> str:
+    """Return what an option of this type takes."""
+    if get_origin(wanted) is Literal:
+        return f"one of {', '.join(get_args(wanted))}"
+    return _EXPECTED.get(wanted, "text")
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that does not fail a Job: stable reason and a sentence."""
 
     reason: str
     message: str
 
 
-class JobResult(BaseModel):
+Rank = Annotated[int, msgspec.Meta(le=INT32)]
+Bytes = Annotated[int, msgspec.Meta(le=INT64)]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=2**37)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=INT64)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a Job ended; written to the termination message as JSON with camelCase keys, at most 4096 bytes.
 
     `reason` is stable and documented; `retriable`: whether the same Job may succeed later without a change.
     """
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
-
     ok: bool
     reason: str
     message: str = ""
     retriable: bool = False
-    retry_after_seconds: int | None = Field(None, alias="retryAfterSeconds")
+    retry_after_seconds: int | None = None
     key: str = ""  # stage key or sync key that this result belongs to
-    rank: int | None = Field(None, le=INT32)  # the real one, from the files
-    base_model_id: str | None = Field(None, alias="baseModelId")
-    size_bytes: int | None = Field(None, alias="sizeBytes", le=INT64)
+    rank: Rank | None = None  # the real one, from the files
+    base_model_id: str | None = None
+    size_bytes: Bytes | None = None
     digest: str | None = None  # "sha256:…" over the whole content
     revision: str | None = None  # what the source reported: commit or etag
-    staged_at: int | None = Field(None, alias="stagedAt", ge=0, le=2**37)  # seconds since the epoch
-    reclaimed_bytes: int | None = Field(None, alias="reclaimedBytes", le=INT64)
+    staged_at: Moment | None = None  # seconds since the epoch
+    reclaimed_bytes: Bytes | None = None
     left: int = 0  # of a sweep: unused content that was kept because it is new or in use, so sweep again soon
-    removed: list[str] = Field(default_factory=list)  # paths moved away or reaped, cut when too many
-    warnings: list[Note] = Field(default_factory=list)
+    removed: list[str] = []  # paths moved away or reaped, cut when too many
+    warnings: list[Note] = []
 
     def to_termination_message(self) -> str:
         """Return the JSON text, shortened (lists first, then the message) until it fits a termination message."""
@@ -173,21 +249,20 @@ class JobResult(BaseModel):
         return result._json().decode()
 
     def _json(self) -> bytes:
-        dump = self.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
-        return orjson.dumps(_speakable(dump | {"ok": self.ok}))
+        return orjson.dumps(_speakable(_without_defaults(self)))
 
-    def _shorter(self) -> Self | None:
+    def _shorter(self) -> JobResult | None:
         """Return a shorter result that still describes what happened, None when nothing more can be cut."""
         if self.removed:
-            return self.model_copy(update={"removed": self.removed[: len(self.removed) // 2]})
+            return replace(self, removed=self.removed[: len(self.removed) // 2])
         if len(self.warnings) > 1:
-            return self.model_copy(update={"warnings": self.warnings[: len(self.warnings) // 2]})
+            return replace(self, warnings=self.warnings[: len(self.warnings) // 2])
         if len(self.message) > 100:  # enough to describe what happened
-            return self.model_copy(update={"message": self.message[: len(self.message) // 2] + "…"})
+            return replace(self, message=self.message[: len(self.message) // 2] + "…")
         return None
 
     def _without_details(self) -> JobResult:
-        return self.model_copy(update={"warnings": [], "message": "", "base_model_id": None, "revision": None})
+        return replace(self, warnings=[], message="", base_model_id=None, revision=None)
 
     def _last_resort(self) -> JobResult:
         """Return a text that always fits: even a reason, key or digest is cut if it is too long."""
@@ -222,21 +297,21 @@ def parse_termination_message(text: object) -> JobResult | None:
     if not isinstance(text, str) or not text.strip():
         return None
     try:
-        result = JobResult.model_validate(orjson.loads(text))
-    except (ValidationError, ValueError):
+        result = msgspec.convert(orjson.loads(text), JobResult, strict=False)
+    except (msgspec.ValidationError, ValueError):
         return None
-    shown = {
-        "reason": clean(result.reason, _LONGEST_REASON),
-        "message": clean(result.message),
-        "digest": _clean(result.digest),
-        "revision": _clean(result.revision),
-        "base_model_id": _clean(result.base_model_id),
-        "removed": [clean(path) for path in result.removed],
-        "warnings": [
+    return replace(
+        result,
+        reason=clean(result.reason, _LONGEST_REASON),
+        message=clean(result.message),
+        digest=_clean(result.digest),
+        revision=_clean(result.revision),
+        base_model_id=_clean(result.base_model_id),
+        removed=[clean(path) for path in result.removed],
+        warnings=[
             Note(reason=clean(one.reason, _LONGEST_REASON), message=clean(one.message)) for one in result.warnings
         ],
-    }
-    return result.model_copy(update=shown)
+    )
 
 
 def _clean(text: str | None) -> str | None:
@@ -246,13 +321,23 @@ def _clean(text: str | None) -> str | None:
 _LONGEST_REASON = 128  # characters; source: core/v1 Event validation
 
 
-class Progress(BaseModel):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The response to `GET /progress` of a running Job's pod."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    downloaded_bytes: Count = 0
+    total_bytes: Count = 0  # 0: not known yet
+    percentage: Percent = 0
+    bytes_per_second: Count = 0
+    remaining_seconds: Bytes | None = None
 
-    downloaded_bytes: int = Field(0, alias="downloadedBytes", ge=0, le=INT64)
-    total_bytes: int = Field(0, alias="totalBytes", ge=0, le=INT64)  # 0: not known yet
-    percentage: int = Field(0, ge=0, le=100)
-    bytes_per_second: int = Field(0, alias="bytesPerSecond", ge=0, le=INT64)
-    remaining_seconds: int | None = Field(None, alias="remainingSeconds", le=INT64)
+    def to_json(self) -> bytes:
+        """Return the body of the response; a time that is not known is left out."""
+        return orjson.dumps({key: value for key, value in msgspec.to_builtins(self).items() if value is not None})
+
+
+def read_progress(body: object) -> Progress:
+    """Read the parsed body of a response. Raises: ValueError."""
+    try:
+        return msgspec.convert(body, Progress, strict=False)
+    except msgspec.ValidationError as error:  # not a ValueError in msgspec 0.19
+        raise ValueError(str(error)) from error

@@ -22,7 +22,7 @@ cli = typer.Typer(
 
 
 def _add(name: str) -> None:
-    """Register a command whose options are the fields of a specification, each as text for pydantic to parse."""
+    """Register a command whose options are the fields of a specification, each as text for `read_spec`."""
 
     def command(**given: Any) -> None:
         log = str(given.pop("termination_log"))
@@ -40,7 +40,7 @@ def _add(name: str) -> None:
                 typer.Option(f"--{field.replace('_', '-')}", show_default=False, metavar="VALUE"),
             ],
         )
-        for field in kind.model_fields
+        for field in kind.__struct_fields__
     ]
     parameters.append(
         signatures.Parameter(

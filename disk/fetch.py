@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from api.jobs import FetchSpec, JobResult
 from api.reasons import Reason
 from api.source_uri import source_model_id
@@ -150,7 +152,7 @@ def _clean(fetcher: Fetcher) -> None:
 
 def _fetched(done: Fetched, message: str) -> JobResult:
     result = _result(Reason.MODEL_FETCHED, message, done.size_bytes, revision=done.revision)
-    return result.model_copy(update={"digest": done.digest, "warnings": unverified(done.verified)})
+    return replace(result, digest=done.digest, warnings=unverified(done.verified))
 
 
 def _result(reason: str, message: str, size: int, *, revision: str | None) -> JobResult:

@@ -14,9 +14,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar, get_origin
 
-from pydantic import ValidationError
-
-from api.jobs import TERMINATION_LOG, FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
+from api.jobs import (
+    TERMINATION_LOG,
+    FetchSpec,
+    JobResult,
+    JobSpec,
+    ReapSpec,
+    SpecError,
+    StageSpec,
+    SyncSpec,
+    field_types,
+    read_spec,
+)
 from api.reasons import Reason
 from api.text import clean_lines, escape_json
 from disk.failures import DiskFailure, from_os_error, redact
@@ -97,8 +106,8 @@ def execute(
     key = str(values.get("stage_key") or values.get("sync_key") or "")
     _report_when_stopped(key, termination_log)
     try:
-        result = action(kind.model_validate(values))
-    except ValidationError as error:
+        result = action(read_spec(kind, values))
+    except SpecError as error:
         result = _invalid(error).to_result(key)
     except DiskFailure as failure:
         result = failure.to_result(key)
@@ -154,11 +163,9 @@ def _report_when_stopped(key: str, termination_log: str) -> None:
         return  # not in the main thread, as in tests
 
 
-def _invalid(error: ValidationError) -> DiskFailure:
+def _invalid(error: SpecError) -> DiskFailure:
     """Name the invalid options, without their values."""
-    found = [
-        f"--{'-'.join(str(part) for part in one['loc']).replace('_', '-')}: {one['msg']}" for one in error.errors()
-    ]
+    found = error.faults
     more = f" and {len(found) - _SHOWN_ERRORS} more" if len(found) > _SHOWN_ERRORS else ""
     return DiskFailure(Reason.SPECIFICATION_INVALID, "; ".join(found[:_SHOWN_ERRORS]) + more)
 
@@ -195,7 +202,7 @@ COMMANDS = {
 
 def is_list(kind: type[JobSpec], field: str) -> bool:
     """Whether the option of a field may be repeated."""
-    return get_origin(kind.model_fields[field].annotation) is list
+    return get_origin(field_types(kind)[field]) is list
 
 
 def run_command(name: str, values: dict[str, Any], termination_log: str) -> int:
@@ -221,7 +228,7 @@ def run_plain(arguments: Sequence[str]) -> int | None:
             return None
         if field == "termination_log":
             log = value
-        elif field not in command.kind.model_fields:
+        elif field not in field_types(command.kind):
             return None
         elif is_list(command.kind, field):
             values.setdefault(field, []).append(value)

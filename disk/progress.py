@@ -96,7 +96,7 @@ def serve_progress(meter: Meter, port: int) -> Callable[[], None]:
             if self.path != "/progress":
                 self.send_error(404)
                 return
-            body = meter.snapshot().model_dump_json(by_alias=True, exclude_none=True).encode()
+            body = meter.snapshot().to_json()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from api.jobs import JobResult, ReapSpec
 from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error
@@ -236,7 +238,7 @@ def _result(sweep: _Sweep) -> JobResult:
     if sweep.failures:
         shown = "; ".join(sweep.failures[:_MOST_FAILURES_SHOWN])
         failure = DiskFailure(Reason.DISK_OPERATION_FAILED, f"{len(sweep.failures)} removals failed: {shown}")
-        return failure.to_result().model_copy(update={"removed": sweep.removed, "reclaimed_bytes": sweep.freed})
+        return replace(failure.to_result(), removed=sweep.removed, reclaimed_bytes=sweep.freed)
     verb = "would be removed" if sweep.spec.dry_run else "removed"
     return JobResult(
         ok=True,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 from api.jobs import Note
 from api.reasons import Reason
@@ -26,21 +26,19 @@ _HARMLESS_NAMES = (
 _LONGEST_SHOWN = 80  # characters of a name in a message
 
 
-class Record(BaseModel):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: Literal[1] = 1
 
 
-class DiskMarker(Record):
+class DiskMarker(Record, frozen=True, kw_only=True):
     """The marker of a disk that aim-adapters uses."""
 
     kind: Literal["aim-adapters-disk"] = "aim-adapters-disk"
 
 
-class Declared(Record):
+class Declared(Record, frozen=True, kw_only=True):
     """The last declared set of a service."""
 
     service_uid: str
@@ -50,7 +48,7 @@ class Declared(Record):
     created_at: float  # seconds since the epoch: when the subtree was first synced
 
 
-class Done(Record):
+class Done(Record, frozen=True, kw_only=True):
     """What is, or will be, under one name of one service.
 
     `held`: the content waits in the store until servers unload the name; nothing is live.
@@ -66,30 +64,28 @@ class Done(Record):
     rank: int | None = None
     base_name: str | None = None
     revision: str | None = None
-    verified: dict[str, str] = Field(
-        default_factory=dict
-    )  # name → the kind of checksum that the source provided, or "size"
-    warnings: list[Note] = Field(default_factory=list)
+    verified: dict[str, str] = {}  # name → the kind of checksum that the source provided, or "size"
+    warnings: list[Note] = []
     staged_at: float = 0.0  # seconds since the epoch
 
 
-class Entry(Record):
+class Entry(Record, frozen=True, kw_only=True):
     """A content in the store."""
 
     digest: str
     size_bytes: int
     files: dict[str, int]
-    verified: dict[str, str] = Field(default_factory=dict)
+    verified: dict[str, str] = {}
     revision: str | None = None
 
 
-class SourceIndex(Record):
+class SourceIndex(Record, frozen=True, kw_only=True):
     """The content that a listing led to."""
 
     digest: str
 
 
-class Fetched(Record):
+class Fetched(Record, frozen=True, kw_only=True):
     """A complete base model in its cache."""
 
     source_uri: str
@@ -98,7 +94,7 @@ class Fetched(Record):
     digest: str
     size_bytes: int
     files: dict[str, int]
-    verified: dict[str, str] = Field(default_factory=dict)
+    verified: dict[str, str] = {}
     revision: str | None = None
     fetched_at: float = 0.0
 
@@ -112,14 +108,14 @@ def load(kind: type[_R], path: Path) -> _R | None:
     if raw is None:
         return None
     try:
-        return kind.model_validate(raw)
-    except ValidationError:
+        return msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError:
         return None
 
 
 def save(fs: Fs, path: Path, record: Record, scratch: Path) -> None:
     """Write a record durably, by way of a scratch folder. Raises: OSError."""
-    fs.write_record(path, record.model_dump(), scratch)
+    fs.write_record(path, msgspec.to_builtins(record), scratch)
 
 
 def claim_disk(fs: Fs, layout: Layout) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from api.jobs import JobResult, Note, StageSpec
 from api.reasons import Reason
 from disk.checksums import StoredFile
@@ -263,7 +265,7 @@ def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
     before = load(Done, layout.done(spec.service_uid, spec.path))
     if before is None or before.digest != done.digest or not before.staged_at:
         return done
-    return done.model_copy(update={"staged_at": before.staged_at})
+    return replace(done, staged_at=before.staged_at)
 
 
 def _must_wait(stager: Stager) -> bool:
@@ -277,7 +279,7 @@ def _must_wait(stager: Stager) -> bool:
 
 def _hold_back(fs: Fs, layout: Layout, spec: StageSpec, done: Done) -> Path | None:
     """Record that the name waits, then move the old directory out of the mount. Raises: OSError."""
-    _record(fs, layout, spec, done.model_copy(update={"state": "held"}))
+    _record(fs, layout, spec, replace(done, state="held"))
     live = layout.live(spec.service_uid, spec.path)
     if not is_directory(live):
         return None

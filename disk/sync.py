@@ -6,6 +6,8 @@ import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from api.jobs import JobResult, SyncSpec
 from api.reasons import Reason
 from disk.failures import DiskFailure, from_os_error
@@ -148,7 +150,7 @@ def _result(spec: SyncSpec, moved: _Moved, freed: int) -> JobResult:
         failure = DiskFailure(
             Reason.SUBTREE_MOVE_FAILED, f"{len(moved.failures)} of {total}: {moved.failures[0].detail}"
         )
-        return failure.to_result(spec.sync_key).model_copy(update={"removed": moved.names})
+        return replace(failure.to_result(spec.sync_key), removed=moved.names)
     return JobResult(
         ok=True,
         reason=Reason.SUBTREE_SYNCED,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from api import view
-from api.jobs import Progress
+from api.jobs import Progress, read_progress
 from api.kinds import JOB, NODE, POD, Kind
 from api.names import LABEL_ROLE
 from api.view import Json
@@ -85,7 +85,7 @@ def url_host(address: str) -> str:
 def parse_progress(body: object) -> Progress | None:
     """Read the answer of `GET /progress`; None when it is none."""
     try:
-        return Progress.model_validate(body)
+        return read_progress(body)
     except ValueError:
         return None
 

@@ -197,5 +197,8 @@ def _to_yaml(document: Schema) -> str:
     return HEADER + body
 
 
+TARGET = Target("CRDs", "tools.crds", DIRECTORY, render_crds, owned="*.yaml")
+
+
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], Target("CRDs", "tools.crds", DIRECTORY, render_crds, owned="*.yaml")))
+    sys.exit(run(sys.argv[1:], TARGET))

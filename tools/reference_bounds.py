@@ -58,5 +58,8 @@ def render_pages() -> dict[str, str]:
     return {"bounds.md": render()}
 
 
+TARGET = Target("the table of bounds", "tools.reference_bounds", ROOT / "docs", render_pages)
+
+
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], Target("the table of bounds", "tools.reference_bounds", ROOT / "docs", render_pages)))
+    sys.exit(run(sys.argv[1:], TARGET))

@@ -187,5 +187,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
 
 
+TARGET = Target("reference pages", "tools.reference_objects", DIRECTORY, render_reference)
+
+
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], Target("reference pages", "tools.reference_objects", DIRECTORY, render_reference)))
+    sys.exit(run(sys.argv[1:], TARGET))

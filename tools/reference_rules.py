@@ -99,5 +99,8 @@ def render_pages() -> dict[str, str]:
     return {"rules.md": render()}
 
 
+TARGET = Target("the table of rules", "tools.reference_rules", ROOT / "docs", render_pages)
+
+
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], Target("the table of rules", "tools.reference_rules", ROOT / "docs", render_pages)))
+    sys.exit(run(sys.argv[1:], TARGET))

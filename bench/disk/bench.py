@@ -138,7 +138,7 @@ def staged(kind: str, endpoint: str, names: list[str], target: Path, service: st
     from api.jobs import StageSpec, SyncSpec
     from disk.job import run_stage, run_sync
 
-    about = {"namespace": "n", "service": "s", "service_uid": service, "disk": str(target)}
+    about: dict[str, Any] = {"namespace": "n", "service": "s", "service_uid": service, "disk": str(target)}
     assert run_sync(SyncSpec(**about, generation=1, sync_key="k", declared=names)).ok
     for name in names:
         spec = StageSpec(

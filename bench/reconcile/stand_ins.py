@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from api import view
 from api.jobs import JobResult
@@ -259,7 +260,7 @@ class Outside:
                 job = await self.client.get(JOB, view.namespace_of(pod), owner["name"])
                 noted = view.mapping(job, "metadata", "annotations")
             key = view.text(noted, KEY_ANNOTATIONS[role]) or ""
-            said = _RESULTS[role].model_copy(update={"key": key}).to_termination_message()
+            said = replace(_RESULTS[role], key=key).to_termination_message()
             await self.client.patch_status(
                 POD, view.namespace_of(pod), view.name_of(pod), {"status": _ended(pod, said)}
             )

@@ -7,6 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from msgspec.structs import asdict
+
 from api import view
 from api.jobs import CACHE_MOUNT, DISK_MOUNT, FetchSpec, ReapSpec
 from api.kinds import AIM_ARTIFACT, PERSISTENT_VOLUME_CLAIM
@@ -149,7 +151,7 @@ def render_fetch_job(
     # unset: files in subfolders are left out by the command itself (docs/contract.md, Model artifacts)
     filters = view.mapping(artifact, "spec", "downloadFilter") or view.mapping(config, "storage", "downloadFilter")
     spec = FetchSpec(
-        **credentials.s3.model_dump(),
+        **asdict(credentials.s3),
         cache=CACHE_MOUNT,
         namespace=view.namespace_of(artifact),
         artifact=view.name_of(artifact),

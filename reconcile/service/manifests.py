@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict
+
 from api import view
 from api.jobs import BASE_MOUNT, DISK_MOUNT, StageSpec, SyncSpec
 from api.kinds import AIM_PROFILE, AIM_PROFILE_CACHE, AIM_SERVICE, AIM_TEMPLATE_CACHE, Kind
@@ -226,7 +228,7 @@ def _stage_spec(
     adapter = staging.adapter
     filters = view.mapping(adapter, "spec", "downloadFilter")
     return StageSpec(
-        **credentials.s3.model_dump(),
+        **asdict(credentials.s3),
         disk=DISK_MOUNT,
         namespace=view.namespace_of(service),
         service=view.name_of(service),

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec.structs import asdict
+
 from api import view
 from api.jobs import JobResult
 from api.kinds import JOB
@@ -198,7 +200,7 @@ class StageJobs:
         if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
             return entry | {"state": "Pending"}
         result = result or JobResult(ok=False, reason=Reason.JOB_FAILED, message="the Job failed")
-        warnings = [note.model_dump() for note in result.warnings]
+        warnings = [asdict(note) for note in result.warnings]
         facts: dict[str, Any] = {
             "rank": result.rank,
             "baseModelId": result.base_model_id,

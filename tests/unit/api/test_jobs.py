@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import get_origin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from api.jobs import (
     TERMINATION_MESSAGE_LIMIT,
@@ -14,10 +16,15 @@ from api.jobs import (
     JobResult,
     JobSpec,
     Note,
+    Progress,
     ReapSpec,
+    SpecError,
     StageSpec,
     SyncSpec,
+    field_types,
     parse_termination_message,
+    read_progress,
+    read_spec,
 )
 
 STAGE = StageSpec(
@@ -54,8 +61,12 @@ ARGUMENTS: dict[str, tuple[JobSpec, list[str]]] = {
         FetchSpec(namespace="ns", artifact="a", artifact_uid="u", source_uri="hf://o/n", s3_region=None),
         ["--namespace=ns", "--artifact=a", "--artifact-uid=u", "--source-uri=hf://o/n"],
     ),
+    "a number that equals its default is left out": (
+        ReapSpec(listed_at=1.5, scratch_guard_seconds=int("1800"), subtree_skew_seconds=int("121")),
+        ["--listed-at=1.5", "--subtree-skew-seconds=121"],
+    ),
     "a false that is not the default is written": (
-        STAGE.model_copy(update={"allow_pickle": False}),
+        replace(STAGE, allow_pickle=False),
         [*STAGE.to_args(), "--allow-pickle=false"],
     ),
 }
@@ -69,8 +80,87 @@ def test_arguments(spec: JobSpec, arguments: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize("spec", [spec for spec, _ in ARGUMENTS.values()], ids=ARGUMENTS)
+def test_arguments_are_read_back(spec: JobSpec) -> None:
+    given: dict[str, str | list[str]] = {}
+    for argument in spec.to_args():
+        flag, _, value = argument.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if get_origin(field_types(type(spec))[name]) is list:
+            earlier = given.setdefault(name, [])
+            assert isinstance(earlier, list)
+            earlier.append(value)
+        else:
+            given[name] = value
+    assert read_spec(type(spec), given) == spec
+
+
+FETCH = {"namespace": "n", "artifact": "a", "artifact_uid": "u", "source_uri": "hf://o/n"}
+INVALID: dict[str, tuple[dict[str, object], list[str]]] = {
+    "a missing option": ({"namespace": None}, ["--namespace: must be text"]),
+    "a number": ({"progress_port": "x-secret"}, ["--progress-port: must be an integer"]),
+    "true or false": ({"measure": "perhaps"}, ["--measure: must be true or false"]),
+    "a choice": ({"s3_auth": "secret"}, ["--s3-auth: must be one of chain, static, anonymous"]),
+    "no such option": ({"nonsense": "1"}, ["--nonsense: not an option"]),
+    "several": (
+        {"s3_auth": "x", "progress_port": "y"},
+        ["--s3-auth: must be one of chain, static, anonymous", "--progress-port: must be an integer"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "faults"), INVALID.values(), ids=INVALID)
+def test_each_invalid_option_is_named_without_its_value(wrong: dict[str, object], faults: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_spec(FetchSpec, FETCH | wrong)
+    assert caught.value.faults == faults
+
+
+def test_all_missing_options_are_named() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_spec(ReapSpec, {})
+    assert caught.value.faults == ["--listed-at: is required"]
+
+
+BEYOND: dict[str, object] = {
+    "rank": 2**31,
+    "sizeBytes": 2**63,
+    "reclaimedBytes": 2**70,
+    "stagedAt": -1,
+    "warnings": [{"reason": "R"}],
+    "removed": "name",
+}
+
+
+@pytest.mark.parametrize("key", BEYOND)
+def test_a_result_that_a_status_cannot_hold_is_not_a_result(key: str) -> None:
+    assert parse_termination_message(json.dumps({"ok": True, "reason": "Staged"})) is not None
+    assert parse_termination_message(json.dumps({"ok": True, "reason": "Staged", key: BEYOND[key]})) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"percentage": 101}, {"percentage": -1}, {"totalBytes": 2**63}, {"downloadedBytes": "x"}, [], None, "x", 7],
+    ids=repr,
+)
+def test_an_answer_that_is_not_a_progress_is_refused(body: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_progress(body)
+
+
+def test_progress_is_read_back_and_leaves_out_an_unknown_time() -> None:
+    progress = Progress(downloaded_bytes=1, total_bytes=4, percentage=25)
+    assert json.loads(progress.to_json()) == {
+        "downloadedBytes": 1,
+        "totalBytes": 4,
+        "percentage": 25,
+        "bytesPerSecond": 0,
+    }
+    assert read_progress(json.loads(progress.to_json())) == progress
+
+
 def test_no_specification_has_a_place_for_a_secret() -> None:
-    fields = {name for spec in (StageSpec, SyncSpec, ReapSpec, FetchSpec) for name in spec.model_fields}
+    fields = {name for spec in (StageSpec, SyncSpec, ReapSpec, FetchSpec) for name in spec.__struct_fields__}
     assert [name for name in fields if "token" in name or "secret" in name or "password" in name] == []
 
 

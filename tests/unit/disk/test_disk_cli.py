@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from api.jobs import (
     FetchSpec,
     JobResult,
     JobSpec,
-    Progress,
     ReapSpec,
     StageSpec,
     SyncSpec,
     parse_termination_message,
+    read_progress,
 )
 from api.reasons import JOB_REASONS
 from api.words import size
@@ -156,7 +157,7 @@ def test_every_field_is_an_option_and_nothing_else(name: str) -> None:
         check=True,
     )
     options = set(re.findall(r"--[a-z][a-z0-9-]*", shown.stdout)) - {"--help", "--termination-log"}
-    assert options == {f"--{field.replace('_', '-')}" for field in SPECS[name].model_fields}
+    assert options == {f"--{field.replace('_', '-')}" for field in SPECS[name].__struct_fields__}
 
 
 LEFT = {
@@ -183,7 +184,7 @@ def test_a_job_starts_without_the_library_of_the_command_line(name: str, folder:
     )
     assert done.returncode == 1, done.stderr
     assert "SpecificationInvalid" in (folder / "log").read_text()
-    assert not {"typer", "rich", "asyncio", "huggingface_hub", "botocore"} & set(
+    assert not {"typer", "rich", "asyncio", "pydantic", "huggingface_hub", "botocore"} & set(
         re.findall(r"'(\w+)'", done.stdout.splitlines()[-1])
     )
 
@@ -194,7 +195,7 @@ def test_the_environment_sets_no_option(folder: Path) -> None:
     other.mkdir()
     disk = folder / "disk"
     disk.mkdir()
-    names = {field for kind in SPECS.values() for field in kind.model_fields}
+    names = {field for kind in SPECS.values() for field in kind.__struct_fields__}
     hostile = {
         f"{prefix}{field.upper()}": str(other)
         for field in names
@@ -210,7 +211,7 @@ def test_an_unexpected_fault_is_a_result_and_no_traceback(folder: Path, capsys: 
     def broken(spec: SyncSpec) -> JobResult:
         raise KeyError("hf_secretsecretsecret")
 
-    values = sync_spec(folder, "u1").model_dump()
+    values = asdict(sync_spec(folder, "u1"))
     result = execute(SyncSpec, values, broken, str(folder / "log"))
     assert (result.ok, result.reason, result.retriable) == (False, "InternalError", True)
     assert "test_disk_cli.py" in result.message
@@ -362,7 +363,7 @@ def test_progress_is_served_and_nothing_else(address: str | None, monkeypatch: p
     host = "[::1]" if address == "::1" else "127.0.0.1"
     try:
         meter.add(400)
-        got = Progress.model_validate(_get(f"http://{host}:{port}/progress"))
+        got = read_progress(_get(f"http://{host}:{port}/progress"))
         assert (got.downloaded_bytes, got.total_bytes, got.percentage) == (500, 1000, 50)
         for path in ("/", "/progress/x", "/etc/passwd", "/progress?x"):
             with pytest.raises(urllib.error.HTTPError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tools import reference_objects as reference
 from tools.crds import crd, render_crds
 from tools.generated import Target, drift, run
 
-CRDS = Target("CRDs", "tools.crds", crds.DIRECTORY, render_crds, owned="*.yaml")
+CRDS = Target("CRDs", "tools.crds", crds.DIRECTORY, cache(render_crds), owned="*.yaml")
 PAGE = Target("reference pages", "tools.reference_objects", reference.DIRECTORY, reference.render_reference)
 EACH_KIND = pytest.mark.parametrize("kind", AIM_KINDS, ids=lambda kind: kind.kind)
 

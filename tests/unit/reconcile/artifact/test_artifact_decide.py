@@ -335,7 +335,7 @@ def test_the_frozen_path_is_kept() -> None:
 
 def test_progress_of_a_running_download() -> None:
     seen = observe(model(), **LIVE_CLAIM, fetches=(job("running"),))
-    told = replace(seen, progress=Progress(downloadedBytes=1, totalBytes=4, percentage=25))
+    told = replace(seen, progress=Progress(downloaded_bytes=1, total_bytes=4, percentage=25))
     progress = {"downloadedBytes": 1, "totalBytes": 4, "percentage": 25, "displayPercentage": "25 %"}
     assert decide(told).status["progress"] == progress
     kept = replace(seen, artifact=model({"progress": progress}))

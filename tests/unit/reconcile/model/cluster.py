@@ -244,7 +244,7 @@ class Cluster:
             sync_jobs=self._jobs(obj, ROLE_SUBTREE_SYNC),
             stage_jobs=stage_jobs,
             progress={
-                job.uid: Progress(downloadedBytes=1, totalBytes=2, percentage=50)
+                job.uid: Progress(downloaded_bytes=1, total_bytes=2, percentage=50)
                 for job in stage_jobs
                 if job.phase == "running"
             },

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from api import view
-from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec
+from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec, read_spec
 from api.kinds import AIM_SERVICE, DEPLOYMENT, INFERENCE_SERVICE, JOB, PERSISTENT_VOLUME_CLAIM
 from api.view import Json
 from reconcile.objects import timestamp
@@ -307,7 +307,7 @@ def _parse(args: list[str]) -> JobSpec:
             values.setdefault(name, []).append(value)
         else:
             values[name] = value
-    return kind.model_validate(values)
+    return read_spec(kind, values)
 
 
 def _template(isvc: Json) -> dict[str, Any]:
