@@ -63,12 +63,9 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	$(RUN)/lint-imports
 
 .PHONY: test
-test: verify test-unit test-cluster test-chart ## everything, with set-up
-
-.PHONY: check
-check: $(STAMP) $(DOCS_STAMP) $(AUDIT_STAMP) tools ## lint, all tests and the site, two at a time; prints a part when it ends
-	@+$(MAKE) --no-print-directory -j2 --output-sync=target verify test-unit lint docs
-	@+$(MAKE) --no-print-directory -j2 --output-sync=target test-cluster test-chart
+test: $(STAMP) $(AUDIT_STAMP) tools ## everything, with set-up (-j2: two parts at a time, as .ci/run does)
+	@+$(MAKE) --no-print-directory verify test-unit
+	@+$(MAKE) --no-print-directory test-cluster test-chart
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
