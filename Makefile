@@ -63,9 +63,10 @@ lint: $(STAMP) ## ruff, mypy --strict, import contracts
 	$(RUN)/lint-imports
 
 .PHONY: test
-test: $(STAMP) $(AUDIT_STAMP) tools ## everything, with set-up (-j2: two parts at a time, as .ci/run does)
+test: $(STAMP) $(AUDIT_STAMP) tools ## everything, with set-up (-j2: beside lint and docs, as .ci/run does)
 	@+$(MAKE) --no-print-directory verify test-unit
-	@+$(MAKE) --no-print-directory test-cluster test-chart
+	@+$(MAKE) --no-print-directory test-cluster
+	@+$(MAKE) --no-print-directory test-chart
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## unit tests: no cluster
@@ -93,9 +94,10 @@ test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, man
 	AIM_TEST_LONG=1 $(PYTEST) tests
 
 .PHONY: fuzz
-fuzz: $(STAMP) ## 50,000 spoilt bodies against the admission server, 2,000 random objects of each kind
+fuzz: $(STAMP) tools ## 50,000 spoilt bodies, 2,000 random objects of each kind in memory, 2,000 on a live server
 	AIM_FUZZ_CASES=50000 $(PYTEST) tests/unit/webhooks -k fuzz
 	AIM_FUZZ_OBJECTS=2000 $(PYTEST) tests/unit/tenants/test_objects.py
+	AIM_FUZZ_LIVE=2000 $(PYTEST) tests/cluster/product/test_tenants_availability.py -k random
 
 .PHONY: bench
 bench: $(STAMP) tools ## benchmarks: print ratios, write JSON to build/bench/
