@@ -186,7 +186,7 @@ class Informer:
             return  # a late echo
         if old is not None and _same_uid(old, obj):
             version, known = version_of(obj), version_of(old)
-            if version == known and not self._may_return(key):
+            if version == known and not _may_return(old):
                 return
             if version != known and not (rolled_back or is_newer(version, known)):
                 return
@@ -199,11 +199,6 @@ class Informer:
                 self._tell(key, old, None)
             return
         self._tell(key, old, obj)
-
-    def _may_return(self, key: Key) -> bool:
-        """Whether the same version of an object is taken in once more: it was left out for want of memory."""
-        found = self.skipped.get(key)
-        return found is not None and found.reason == Reason.CACHE_BUDGET_EXCEEDED
 
     def _take_in(self, key: Key, obj: JsonObject) -> JsonObject:
         """Trim, weigh and share an object, put it into the cache and return it. Raises: whatever the parts raise."""
@@ -450,6 +445,12 @@ def _describe(kind: Kind, error: ApiError) -> str:
     if isinstance(error, NotFound):
         return f"{kind.api_version} {kind.kind} is not served (is its CRD installed?)"
     return f"{type(error).__name__}: {error.message or error.reason}"
+
+
+def _may_return(old: JsonObject) -> bool:
+    """Whether the same version of an object is taken in once more: it was left out for want of memory."""
+    left = view.left_out(old)
+    return left is not None and left["reason"] == Reason.CACHE_BUDGET_EXCEEDED
 
 
 def _same_uid(old: JsonObject, new: JsonObject) -> bool:

@@ -51,10 +51,6 @@ class SkippedObjects:
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, key: Key) -> Skipped | None:
-        """Return why an object is skipped, None if it is not."""
-        return self._known.get(key)
-
     def note(self, key: Key, version: str, reason: str, detail: str, error: BaseException | None = None) -> None:
         """Count and keep an object; log it unless the same was logged about this version of it."""
         found = Skipped(self._kind.kind, *key, reason, detail, version)
