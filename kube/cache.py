@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 
 import orjson
 
@@ -126,23 +125,28 @@ class Cache:
     def remove(self, key: Key) -> None:
         """Take an object out, if it is here."""
         old = self.get(*key)
-        self._objects.pop(key, None)
-        self._unpacked.pop(key, None)
-        self._weigh(key, None)
+        self._take_out(key)
         if old is not None:
             for name, function in self._functions.items():
                 self._leave(name, key, function(old))
 
     def purge(self, key: Key) -> None:
         """Take an object out without asking the index functions about it: a walk over all words."""
-        self._objects.pop(key, None)
-        self._unpacked.pop(key, None)
-        self._weigh(key, None)
+        self._take_out(key)
         for name, entries in self._indexes.items():
             for word in [
                 word for word, keys in entries.items() if keys == key or (isinstance(keys, set) and key in keys)
             ]:
                 self._leave(name, key, (word,))
+
+    def packed(self) -> Iterator[tuple[Key, int]]:
+        """Yield the keys of the objects that are kept packed, with their weights."""
+        return ((key, self._weights[key]) for key, found in self._objects.items() if found.__class__ is bytes)
+
+    def _take_out(self, key: Key) -> None:
+        self._objects.pop(key, None)
+        self._unpacked.pop(key, None)
+        self._weigh(key, None)
 
     def _parsed(self, key: Key, written: bytes) -> JsonObject:
         found = self._unpacked.get(key)
@@ -153,12 +157,9 @@ class Cache:
         return found
 
     def _weigh(self, key: Key, weight: int | None) -> None:
-        self.weight += (weight or 0) - self._weights.get(key, 0)
+        self.weight += (weight or 0) - self._weights.pop(key, 0)
         if weight is not None:
             self._weights[key] = weight
-        else:
-            with suppress(KeyError):
-                del self._weights[key]
 
     def _enter(self, name: str, key: Key, words: Iterable[str]) -> None:
         entries = self._indexes[name]

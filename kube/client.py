@@ -431,7 +431,7 @@ def _object(body: bytes) -> JsonObject:
     try:
         parsed: JsonObject = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return reading.read_object(body)
+        return reading.read_parts(body)
     return parsed
 
 
@@ -464,10 +464,8 @@ async def _read_page(body: bytes) -> reading.Page:
 
 
 async def _read_object(text: bytes) -> JsonObject:
-    if len(text) <= reading.WHOLE_BYTES:
-        with contextlib.suppress(orjson.JSONDecodeError):
-            return reading.identified(orjson.loads(text))
-    return await asyncio.to_thread(reading.read_object, text)
+    whole = reading.read_whole(text)
+    return await asyncio.to_thread(reading.read_parts, text) if whole is None else whole
 
 
 async def _read_event(line: bytes) -> WatchEvent:

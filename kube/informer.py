@@ -213,7 +213,7 @@ class Informer:
             self._sharing.share(obj)
         packed = self.cache.put(obj, written)
         self._note(key, obj)
-        self._budget.grown(self._place, key, self.cache.weight_of(key) or 0, packed=packed)
+        self._budget.grown(self._place, key, packed=packed)
         return obj
 
     def _note(self, key: Key, obj: JsonObject) -> None:

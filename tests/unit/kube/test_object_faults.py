@@ -196,6 +196,20 @@ async def test_objects_beyond_the_budget_keep_their_metadata_and_come_back(api: 
     assert ("w3=", "w3=3") in seen
 
 
+def test_the_budget_remembers_no_more_than_the_caches_hold(client: Client) -> None:
+    budget = CacheBudget(1_000_000)
+    informer = Informer(client, WIDGET, budget=budget)
+    for version in range(1, 3_001):
+        metadata = {"name": f"w{version % 3}", "uid": "u", "resourceVersion": str(version)}
+        informer.store({"metadata": metadata, "data": "x" * 20_000})
+    assert len(budget._largest) < 1_100
+    assert budget.used < 100_000
+    informer.store({"metadata": {"name": "huge", "resourceVersion": "4000"}, "data": "x" * 250_000})
+    budget.limit = 200_000
+    informer.store({"metadata": {"name": "w0", "uid": "u", "resourceVersion": "4001"}, "data": "y" * 20_000})
+    assert [found.name for found in informer.skipped] == ["huge"], "the largest is still found"
+
+
 def test_large_objects_are_kept_as_bytes() -> None:
     cache = Cache({"v": lambda obj: [str(obj["v"])]})
     for number in range(40):
