@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from api.names import MAX_ADAPTERS
 from api.record import record
 
 
@@ -76,7 +77,12 @@ MOST_NAME: Final = 253
 MOST_URI: Final = 1024
 """Characters of a URI or a model id."""
 LISTS: Final[Sequence[Bound]] = (
-    Bound(("adapters",), 64, "adapters of a service", "spread them over several services, which share the base model"),
+    Bound(
+        ("adapters",),
+        MAX_ADAPTERS,
+        "adapters of a service",
+        "spread them over several services, which share the base model",
+    ),
     Bound(("env", "containerEnv", "engineEnv"), 256, "variables of a container"),
     Bound(("modelSources",), 16, "sources of a model"),
     Bound(("compatibleWith",), 64, "bases of an adapter", "create another artifact for the other bases"),

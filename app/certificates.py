@@ -9,7 +9,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, SERVICE, VALIDATING_WEBHOOK_CONFIGURATION, Kind
+from api import view
+from api.kinds import SECRET, SERVICE, Kind
 from api.view import JsonObject
 from app.settings import Settings
 from certs.mounted import MountedAuthorities, MountedCertificate
@@ -17,12 +18,13 @@ from certs.serve import ServingCertificate
 from certs.store import Lives, SelfManaged, Unavailable
 from kube.client import Client
 from kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from kube.follow import follow
+from webhooks.registration import bundles_of
 
 log = logging.getLogger(__name__)
 
 
 NAMES_SECONDS = 300.0  # between reads of the Service: its address hardly ever changes
-WATCH_PAUSE_SECONDS = 5.0  # after a watch of a configuration broke; the poll covers this time
 
 
 class CertificateCluster:
@@ -63,22 +65,24 @@ class CertificateCluster:
         """Return the bundles of each webhook configuration that exists."""
         found = []
         async with _unavailable("a webhook configuration could not be read"):
-            for kind, name in self._configurations():
+            for kind, name in self._settings.webhook_configurations():
                 configuration = await self._client.find(kind, None, name)
                 if configuration is not None:
-                    found.append((f"{kind.kind}/{name}", [_bundle(hook) for hook in _hooks(configuration)]))
+                    found.append((f"{kind.kind}/{name}", bundles_of(configuration)))
         return found
 
     async def write_bundle(self, configuration: str, bundle: bytes) -> None:
         """Write a bundle into all webhooks of a configuration, unless that changed since the read."""
-        kind, name = next((k, n) for k, n in self._configurations() if f"{k.kind}/{n}" == configuration)
+        kind, name = next(
+            (k, n) for k, n in self._settings.webhook_configurations() if f"{k.kind}/{n}" == configuration
+        )
         encoded = base64.b64encode(bundle).decode()
         async with _unavailable("the CA bundle could not be written"):
             found = await self._client.get(kind, None, name)
             version = {"op": "test", "path": "/metadata/resourceVersion", "value": found["metadata"]["resourceVersion"]}
             writes = [
                 {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}
-                for index in range(len(_hooks(found)))
+                for index in range(len(view.items(found, "webhooks")))
             ]
             with contextlib.suppress(Conflict, Invalid, NotFound):  # a failed test of the version is Invalid
                 await self._client.patch_json(kind, None, name, [version, *writes])
@@ -107,30 +111,17 @@ class CertificateCluster:
     async def watch(self) -> None:
         """Watch the configurations, so that a damaged bundle is repaired at once; until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for kind, name in self._configurations():
+            for kind, name in self._settings.webhook_configurations():
                 group.create_task(self._watch_one(kind, name), name=f"watch {kind.kind}")
 
     async def _watch_one(self, kind: Kind, name: str) -> None:
-        version = ""
-        while True:
-            try:
-                before, found = version, await self._client.find(kind, None, name)
-                version = found["metadata"]["resourceVersion"] if found is not None else "0"
-                if before and version != before:  # changed while no watch was open
+        last: str | None = None  # the first look reports no change
+        async with contextlib.aclosing(follow(self._client, kind, name)) as looks:
+            async for found in looks:
+                version = "" if found is None else str(found["metadata"]["resourceVersion"])
+                if last is not None and version != last:
                     self._changed.set()
-                async for event in self._client.watch(kind, version, field_selector=f"metadata.name={name}"):
-                    version = event.object["metadata"]["resourceVersion"]
-                    if event.type != "BOOKMARK":
-                        self._changed.set()
-            except ApiError as error:
-                log.debug("watch of a webhook configuration ended", extra={"error": str(error)})
-            await asyncio.sleep(WATCH_PAUSE_SECONDS)
-
-    def _configurations(self) -> list[tuple[Kind, str]]:
-        return [
-            *((VALIDATING_WEBHOOK_CONFIGURATION, name) for name in self._settings.validating_webhook_configurations),
-            *((MUTATING_WEBHOOK_CONFIGURATION, name) for name in self._settings.mutating_webhook_configurations),
-        ]
+                last = version
 
     async def _service_addresses(self) -> set[str]:
         """Return the addresses of the Service; none without permission to read it: names suffice in most clusters."""
@@ -177,17 +168,6 @@ async def _unavailable(what: str) -> AsyncIterator[None]:
         yield
     except ApiError as error:
         raise Unavailable(f"{what}: {error}") from error
-
-
-def _hooks(configuration: JsonObject) -> list[JsonObject]:
-    return list(configuration.get("webhooks") or [])
-
-
-def _bundle(hook: JsonObject) -> bytes:
-    try:
-        return base64.b64decode((hook.get("clientConfig") or {}).get("caBundle") or "")
-    except ValueError:
-        return b""
 
 
 def _encode(data: dict[str, bytes]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import logging
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
@@ -84,12 +84,8 @@ class Connections:
         return self._count
 
     def admit(self, address: str, close: Callable[[], None]) -> Connection | None:
-        """Count a new connection in; None: there is no room for it. Others may be closed to make room."""
-        siblings: OrderedDict[Connection, bool] = self._by_address.get(address, OrderedDict())
-        if len(siblings) >= self._bounds.per_address and not self._close(_oldest_idle(siblings), "address"):
-            REFUSED.labels(self._server, "busy").inc()
-            return None
-        if self._count >= self._bounds.connections and not self._close(next(iter(self._idle), None), "connections"):
+        """Register a new connection and return it, or None if there is no room. The oldest idle one may be closed."""
+        if not (self._room_for(address) and self._room_in_all()):
             REFUSED.labels(self._server, "busy").inc()
             return None
         made = Connection(self, address, close)
@@ -102,7 +98,7 @@ class Connections:
     def make_room(self, count: int) -> None:
         """Close the oldest idle connections, because the process has no file descriptor left."""
         for oldest in list(self._idle)[:count]:
-            self._close(oldest, "files")
+            self.close(oldest, "files")
 
     def set_busy(self, connection: Connection) -> None:
         """See `Connection.busy`."""
@@ -131,17 +127,27 @@ class Connections:
         self._count -= 1
         self._gauge.set(self._count)
 
-    def _close(self, connection: Connection | None, reason: str) -> bool:
-        if connection is None:
-            return False
+    def close(self, connection: Connection, reason: str) -> None:
+        """Close a connection without an answer, and count the reason."""
         REFUSED.labels(self._server, reason).inc()
         self.remove(connection)
         connection.close()
-        return True
 
+    def _room_for(self, address: str) -> bool:
+        siblings: OrderedDict[Connection, bool] = self._by_address.get(address, OrderedDict())
+        if len(siblings) < self._bounds.per_address:
+            return True
+        return self._close_first((connection for connection, idle in siblings.items() if idle), "address")
 
-def _oldest_idle(siblings: OrderedDict[Connection, bool]) -> Connection | None:
-    return next((connection for connection, idle in siblings.items() if idle), None)
+    def _room_in_all(self) -> bool:
+        return self._count < self._bounds.connections or self._close_first(iter(self._idle), "connections")
+
+    def _close_first(self, idle: Iterator[Connection], reason: str) -> bool:
+        """Close the first of some idle connections; False if there is none."""
+        oldest = next(idle, None)
+        if oldest is not None:
+            self.close(oldest, reason)
+        return oldest is not None
 
 
 class Acceptor:
@@ -217,13 +223,10 @@ class Acceptor:
             _abort(sock)
             return
         waiting.start(
-            self._bounds.request_seconds, lambda: self._begin(connection, sock), lambda: self._slow(connection)
+            self._bounds.request_seconds,
+            lambda: self._begin(connection, sock),
+            lambda: self.connections.close(connection, "slow"),
         )
-
-    def _slow(self, connection: Connection) -> None:
-        REFUSED.labels(self._name, "slow").inc()
-        connection.ended()
-        connection.close()
 
     def _begin(self, connection: Connection, sock: socket.socket) -> None:
         if not _has_bytes(sock):
@@ -251,15 +254,13 @@ class Acceptor:
                 ssl_handshake_timeout=patience,
                 ssl_shutdown_timeout=1.0 if self._tls is not None else None,
             )
-        except (OSError, asyncio.CancelledError) as error:
+        except BaseException as error:
             if isinstance(error, TimeoutError | ConnectionAbortedError):
                 REFUSED.labels(self._name, "slow").inc()
             connection.ended()
             _abort(sock)
-        except BaseException:
-            connection.ended()
-            _abort(sock)
-            raise
+            if not isinstance(error, OSError | asyncio.CancelledError):
+                raise
 
 
 class _Silent:

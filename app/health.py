@@ -47,7 +47,7 @@ class Handshake:
     """Shakes hands with the admission port of this process, as the API server would."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = reachable(host), port
+        self._host, self._port = host, port
         self._succeeded_at = float("-inf")
         self._running = asyncio.Lock()
         # The check asks whether a handshake completes with any certificate. Who signed it concerns the API server.
@@ -67,15 +67,23 @@ class Handshake:
 
     async def _shake(self) -> str | None:
         try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                _, writer = await asyncio.open_connection(self._host, self._port, ssl=self._context)
+            await shake_hands(self._host, self._port, self._context)
         except (OSError, ssl.SSLError, TimeoutError) as error:
             return f"TLS handshake on port {self._port}: {error or type(error).__name__}"
-        writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await writer.wait_closed()
         return None
+
+
+async def shake_hands(host: str, port: int, context: ssl.SSLContext, server_name: str | None = None) -> None:
+    """Complete a TLS handshake with a listener of this process, and close the connection.
+
+    Raises: OSError (also ssl.SSLError), TimeoutError.
+    """
+    async with asyncio.timeout(HANDSHAKE_SECONDS):
+        _, writer = await asyncio.open_connection(_reachable(host), port, ssl=context, server_hostname=server_name)
+    writer.close()
+    with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await writer.wait_closed()
 
 
 class CheckReport(BaseModel):
@@ -135,6 +143,6 @@ def _report(check: Check, problem: str | None) -> CheckReport:
     return CheckReport(name=check.name, status="failed" if check.vital else "warning", problem=problem)
 
 
-def reachable(host: str) -> str:
+def _reachable(host: str) -> str:
     """Return an address on which a listener on `host` can be reached from here."""
     return {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound

@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
+from api.kinds import Kind
 from api.view import JsonObject
-from app.health import reachable
+from app.health import shake_hands
 from app.settings import Settings
 from kube.client import Client
-from kube.errors import ApiError, Forbidden
+from kube.follow import follow
 from webhooks.registration import Expected, Problem, Trouble, bundles_of, not_trusted, problems_of
 
 log = logging.getLogger(__name__)
@@ -30,23 +29,16 @@ PROBLEM = Gauge(
     "the words.",
     ["kind", "reason"],
 )
-PAUSE_SECONDS = 5.0  # after a watch ended
-WATCH_SECONDS = 300
-_HANDSHAKE_SECONDS = 5.0
 _AGAIN_SECONDS = 2.0  # after a handshake that failed: a new CA and its certificate do not arrive together
 
 
 class Registration:
     """What is known of the configurations. Args: `address`: host and port of the admission port of this process."""
 
-    def __init__(self, client: Client, settings: Settings, address: Callable[[], tuple[str, int]]) -> None:
-        self._client, self._address = client, address
+    def __init__(self, client: Client, settings: Settings, address: tuple[str, int]) -> None:
+        self._client, self._address, self._names = client, address, settings.webhook_configurations()
         self._expected = Expected(
             settings.service_name, settings.own_namespace(), settings.namespaces, settings.cluster_kinds_reviewed
-        )
-        self._names = (
-            *((VALIDATING_WEBHOOK_CONFIGURATION, name) for name in settings.validating_webhook_configurations),
-            *((MUTATING_WEBHOOK_CONFIGURATION, name) for name in settings.mutating_webhook_configurations),
         )
         self._server_name = f"{settings.service_name}.{settings.own_namespace()}.svc"
         self._found: dict[tuple[Kind, str], list[Problem]] = {}
@@ -62,24 +54,9 @@ class Registration:
                 group.create_task(self._follow(kind, name), name=f"registration {kind.kind}")
 
     async def _follow(self, kind: Kind, name: str) -> None:
-        while True:
-            try:
-                found = await self._client.find(kind, None, name)
-                await self._judge(kind, name, found)
-                version = found["metadata"]["resourceVersion"] if found is not None else "0"
-                selector = f"metadata.name={name}"
-                async with contextlib.aclosing(
-                    self._client.watch(kind, version, field_selector=selector, timeout_seconds=WATCH_SECONDS)
-                ) as events:
-                    async for event in events:
-                        if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                            await self._judge(kind, name, None if event.type == "DELETED" else event.object)
-            except Forbidden:
-                log.debug("the webhook configurations cannot be read", extra={"kind": kind.kind, "object": name})
-                await asyncio.sleep(WATCH_SECONDS)  # rights change rarely
-            except ApiError as error:
-                log.debug("watch of a webhook configuration ended", extra={"error": str(error)})
-            await asyncio.sleep(PAUSE_SECONDS)
+        async with contextlib.aclosing(follow(self._client, kind, name)) as looks:
+            async for configuration in looks:
+                await self._judge(kind, name, configuration)
 
     async def _judge(self, kind: Kind, name: str, configuration: JsonObject | None) -> None:
         found = problems_of(kind, name, configuration, self._expected)
@@ -87,14 +64,9 @@ class Registration:
             found = await self._distrust(kind, name, configuration)
         before = self._found.get((kind, name))
         self._found[kind, name] = found
+        current = {problem.trouble for (known, _), all_ in self._found.items() if known == kind for problem in all_}
         for trouble in Trouble:
-            active = any(
-                problem.trouble == trouble
-                for (known, _), problems in self._found.items()
-                if known == kind
-                for problem in problems
-            )
-            PROBLEM.labels(kind.kind, trouble).set(int(active))
+            PROBLEM.labels(kind.kind, trouble).set(int(trouble in current))
         if found and found != before:
             log.warning("the API server does not ask this server about all objects", extra={"problem": str(found[0])})
         elif before and not found:
@@ -119,16 +91,10 @@ class Registration:
             context = ssl.create_default_context(cadata=bundle.decode("ascii"))
         except (ssl.SSLError, ValueError):
             return "it is not PEM"
-        host, port = self._address()
-        connecting = asyncio.open_connection(reachable(host), port, ssl=context, server_hostname=self._server_name)
         try:
-            async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                _, writer = await connecting
+            await shake_hands(*self._address, context, self._server_name)
         except ssl.SSLCertVerificationError as error:
             return error.verify_message
         except (OSError, TimeoutError):
             return None  # the check of the handshake itself reports this
-        writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            await writer.wait_closed()
         return None

@@ -142,7 +142,7 @@ class _Process:
         self._certificate = ServingCertificate(client_authorities=clients)
         self._application = self._make_application()
         self._admission = self._make_admission()
-        self._registration = Registration(client, settings, self._admission_address)
+        self._registration = self._make_registration()
         self._watchdog = Watchdog()
         self._checks += self._make_checks()
         self._servers = [
@@ -153,9 +153,8 @@ class _Process:
             *self._metrics_servers(),
         ]
 
-    def _admission_address(self) -> tuple[str, int]:
-        assert self._admission is not None, "only a server with admission asks for it"
-        return self._admission.address
+    def _make_registration(self) -> Registration | None:
+        return None if self._admission is None else Registration(self._client, self._settings, self._admission.address)
 
     def _make_application(self) -> FastAPI:
         """Return the application with the routes of all that this process runs."""
@@ -241,7 +240,7 @@ class _Process:
             ),
             *(asyncio.ensure_future(job()) for job in self._wiring.jobs),
         ]
-        if self._admission is not None:
+        if self._registration is not None:
             jobs.append(asyncio.create_task(self._registration.run(), name="registration"))
         if self._lease is not None:
             self._electing = asyncio.create_task(self._lease.run(), name="lease")
@@ -257,6 +256,7 @@ class _Process:
                 flag_check("certificate usable", lambda: None if self._certificate.usable else _NO_CERTIFICATE)
             )
             checks.append(flag_check("certificate", lambda: self._certificate.problem, vital=False))
+        if self._registration is not None:
             checks.append(flag_check("webhook configurations", self._registration.problem, vital=False))
         vital = {id(informer) for informer in self._wiring.admission_informers}
         for informer in self._engine.informers:

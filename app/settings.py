@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from api.duration import parse_duration
+from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
 from api.names import is_label_value
 from api.quantity import parse_quantity
 from app.settings_sources import EnvironSource, FileSource, Sources
@@ -474,6 +475,13 @@ class Settings(BaseSettings):
         """Return the plain values that the reconciler's pure core works with."""
         names = ReconcileSettings.__dataclass_fields__.keys() & type(self).model_fields.keys()
         return ReconcileSettings(**{name: getattr(self, name) for name in names})
+
+    def webhook_configurations(self) -> list[tuple[Kind, str]]:
+        """Return the webhook configurations of this server, as kinds and names."""
+        return [
+            *((VALIDATING_WEBHOOK_CONFIGURATION, name) for name in self.validating_webhook_configurations),
+            *((MUTATING_WEBHOOK_CONFIGURATION, name) for name in self.mutating_webhook_configurations),
+        ]
 
     def own_namespace(self) -> str:
         """Return the namespace of the server: the setting, else that of the pod, else `default`."""

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from api import view
+from api.bounds import MOST_NAME
 from api.errors import FieldError
 from api.kinds import AIM_GROUP
 from api.text import clean
@@ -17,7 +18,6 @@ from webhooks.review import REVIEW_KIND, REVIEW_VERSION, Review
 
 MOST_CAUSES = 200
 """More errors than anyone reads; the rest is only counted."""
-_LONGEST_NAME = 253  # source: Kubernetes object names
 
 _ALLOWED_HEAD = (
     b'{"apiVersion":"' + REVIEW_VERSION.encode() + b'","kind":"' + REVIEW_KIND.encode() + b'","response":{"uid":'
@@ -44,7 +44,7 @@ def refused(
     rule failed: what the other rules found is among the causes.
     Source: docs/contract.md, Verdicts; k8s.io/apimachinery `errors.NewInvalid`.
     """
-    kind, name = (review.kind.kind if review.kind else ""), clean(object_name(review), _LONGEST_NAME)
+    kind, name = (review.kind.kind if review.kind else ""), clean(object_name(review), MOST_NAME)
     texts = texts[:MOST_CAUSES]
     causes = [_cause(error, text_) for error, text_ in zip(errors, texts, strict=False)]
     if len(errors) > MOST_CAUSES:

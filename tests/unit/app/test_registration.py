@@ -12,6 +12,7 @@ from app import registration
 from app.connections import Bounds
 from app.registration import Registration
 from app.settings import Settings
+from kube import follow
 from kube.auth import plain_credentials
 from kube.client import Client
 from tests.unit.app.test_app_servers import AUTHORITY, App, certificate, running
@@ -35,7 +36,7 @@ async def api() -> FakeApi:
 
 
 async def test_what_happens_to_a_configuration_is_reported(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(follow, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(registration, "_AGAIN_SECONDS", 0.05)
     settings = Settings(
         namespace="aim-system", service_name="localhost", mutating_webhook_configurations=(), certificates="mounted"
@@ -49,7 +50,7 @@ async def test_what_happens_to_a_configuration_is_reported(api: FakeApi, monkeyp
         Client(plain_credentials(address), within=5) as client,
         running(App(), Bounds(), certificate().context) as server,
     ):
-        looked = Registration(client, settings, lambda: server.address)
+        looked = Registration(client, settings, server.address)
         looked._server_name = "localhost"  # the name in the certificate of these tests
         async with in_background(looked.run()):
             await until(lambda: "does not exist" in (looked.problem() or ""))
