@@ -49,11 +49,8 @@ class _Target:
     in_flight: bool = False  # or in the line for it
 
 
-class _Silence:
-    """What a target that does not answer returns."""
-
-
-_SILENCE = _Silence()
+_SILENCE: Any = object()
+"""What a target that does not answer returns."""
 
 
 class Poller:
@@ -169,9 +166,10 @@ class Poller:
         self._ask_next()
         if self._targets.get(target_id) is not target:
             return
-        target.missed = target.missed + 1 if answer is _SILENCE else 0
         if answer is _SILENCE:
-            answer = None
+            target.missed, answer = target.missed + 1, None
+        else:
+            target.missed = 0
         target.due = self._clock() + _wait(target)
         heapq.heappush(self._schedule, (target.due, target_id))
         target.asked += 1

@@ -76,14 +76,12 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
             result=result,
             finished_at=parse_time(ended.get("finishedAt")),
         )
-    for condition in view.items(job, "status", "conditions"):
-        if view.dig(condition, "status") != "True":
-            continue
-        at = parse_time(view.dig(condition, "lastTransitionTime"))
-        if view.dig(condition, "type") == "Failed":
-            return replace(state, phase="failed", result=_unspoken(condition, ended), finished_at=at)
-        if view.dig(condition, "type") == "Complete":  # ended well, but the pod was gone before it was read
-            return replace(state, phase="succeeded", finished_at=at)
+    end = _end_of(job)
+    if end is not None:
+        at = parse_time(view.dig(end, "lastTransitionTime"))
+        if view.dig(end, "type") == "Failed":
+            return replace(state, phase="failed", result=_unspoken(end, ended), finished_at=at)
+        return replace(state, phase="succeeded", finished_at=at)  # the pod was gone before it was read
     if view.dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=view.text(pod, "status", "podIP"))
     return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
@@ -96,10 +94,18 @@ def holds_place(job: Json) -> bool:
     """
     if view.text(job, "metadata", "labels", LABEL_ROLE) not in (ROLE_STAGING, ROLE_FETCH) or view.terminating(job):
         return False
-    return not any(
-        view.dig(condition, "status") == "True" and view.dig(condition, "type") in ("Complete", "Failed")
-        for condition in view.items(job, "status", "conditions")
-    )
+    return _end_of(job) is None
+
+
+WAITS_FOR_TURN = "other downloads of the namespace run; this one waits for its turn"
+
+
+def _end_of(job: Json) -> Any | None:
+    """Return the condition with which a Job ended, None while it runs."""
+    for condition in view.items(job, "status", "conditions"):
+        if view.dig(condition, "status") == "True" and view.dig(condition, "type") in ("Complete", "Failed"):
+            return condition
+    return None
 
 
 def job_key(job: Json) -> str:

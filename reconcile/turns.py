@@ -8,7 +8,7 @@ a restart the first passes form it again. Source: docs/contract.md, Turns.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -71,7 +71,6 @@ class Turns:
         started = sum(1 for kind, obj in decision.create if kind == JOB and holds_place(obj))
         if started:
             self._starting[owner] = started
-        line = self._lines.get(namespace)
         if not decision.queued:
             self.leave(owner)
             return None
@@ -99,7 +98,9 @@ class Turns:
         """The decision is carried out: its Jobs are in the cache."""
         self._starting.pop(owner, None)
 
-    async def carry_out(self, owner: Owner, decision: Decision, carry: Callable[[], Any]) -> timedelta | None:
+    async def carry_out(
+        self, owner: Owner, decision: Decision, carry: Callable[[], Awaitable[timedelta | None]]
+    ) -> timedelta | None:
         """Carry out a decision between `begin` and `end`; returns when to look again."""
         again = self.begin(owner, decision)
         try:

@@ -76,12 +76,12 @@ def decide_download(seen: ArtifactFacts, draft: Draft, *, allowed: bool) -> Down
             running = job
     unmeasured = seen.claim is None and model_size(seen) is None and not recorded.get("sizeBytes")
     wanted = not recorded.get("completed") and (seen.claim is not None or unmeasured)
-    queued = False
     image = download_image(seen.artifact, seen.config.spec)
     if image is not None and not is_allowed(image, seen.settings.allowed_download_images):
         if running is not None:
             _drop(seen, draft, running)
         return Download(recorded, None, refused_image=image)
+    queued = False
     if running is None and wanted and allowed and seen.config.readable and _is_due(seen, draft, recorded):
         queued = draft.queued = seen.free_jobs is not None and seen.free_jobs < 1
         if not queued:

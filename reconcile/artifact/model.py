@@ -16,6 +16,7 @@ from reconcile.artifact.status import config_valid, display_size, render_status,
 from reconcile.artifact.sweep import decide_sweep
 from reconcile.conditions import Condition
 from reconcile.decision import Decision, Draft
+from reconcile.jobs import WAITS_FOR_TURN
 
 
 def decide_model(seen: ArtifactFacts) -> Decision:
@@ -91,8 +92,7 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
     if running is not None and running.blocked_by:
         return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, running.blocked_by)
     if download.queued:
-        message = "other downloads of the namespace run; this one waits for its turn"
-        return Condition("Ready", "False", Reason.QUEUED, message)
+        return Condition("Ready", "False", Reason.QUEUED, WAITS_FOR_TURN)
     if seen.claim is None and model_size(seen) is None:
         return Condition("Ready", "False", Reason.MEASURING_SOURCE, "finding out the size of the source")
     if running is not None and running.phase == "running":

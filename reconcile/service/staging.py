@@ -18,7 +18,7 @@ from api.reasons import Reason
 from api.view import Json
 from api.words import parse_time
 from reconcile.decision import Delete, sooner
-from reconcile.jobs import JobState, retry_at
+from reconcile.jobs import WAITS_FOR_TURN, JobState, retry_at
 from reconcile.objects import label_value, timestamp
 from reconcile.service.entry import (
     HELD,
@@ -32,8 +32,6 @@ from reconcile.service.entry import (
 )
 from reconcile.service.loading import may_list
 from reconcile.service.manifests import Staging, render_stage_job
-
-QUEUED = "other downloads of the namespace run; this one waits for its turn"
 
 
 @dataclass(slots=True)
@@ -165,7 +163,7 @@ class StageJobs:
         self.work.queued = True
         if entry.get("state") == "Failed" or reason_of(entry) == HELD:
             return entry
-        return without(entry, "progress") | {"state": "Pending", "lastError": last_error(Reason.QUEUED, QUEUED)}
+        return without(entry, "progress") | {"state": "Pending", "lastError": last_error(Reason.QUEUED, WAITS_FOR_TURN)}
 
     def _start(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
         seen = self.seen
