@@ -72,6 +72,7 @@ NODE = Kind("", "v1", "nodes", "Node", False)
 EVENT = Kind("", "v1", "events", "Event")
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment")
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 VALIDATING_WEBHOOK_CONFIGURATION = Kind(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
 )

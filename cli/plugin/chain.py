@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from api import view
 from api.errors import FieldError
 from api.reasons import explain
+from api.view import Json
+from api.words import parse_time
 from cli.plugin.snapshot import Snapshot
 
 State = Literal["ok", "waiting", "broken"]
@@ -84,3 +87,11 @@ def look_job(seen: Snapshot, job: str) -> str:
 def look_claim(seen: Snapshot, field: str) -> str:
     """Return the command that shows the events of one of the base's claims."""
     return f"kubectl describe pvc -n {seen.namespace} {view.text(seen.base, 'status', field) or ''}".rstrip()
+
+
+def is_held(lease: Json, now: datetime) -> bool:
+    """Whether a controller holds a lease: it was renewed within twice its duration."""
+    renewed = parse_time(view.dig(lease, "spec", "renewTime"))
+    seconds = view.integer(lease, "spec", "leaseDurationSeconds") or 15
+    holder = view.text(lease, "spec", "holderIdentity")
+    return bool(holder) and renewed is not None and (now - renewed).total_seconds() <= 2 * seconds

@@ -10,7 +10,6 @@ from api.kinds import AIM_ARTIFACT
 from api.names import ROLE_FETCH, ROLE_SUBTREE_SYNC
 from api.reasons import Reason
 from api.view import Json
-from api.words import parse_time
 from cli.plugin.chain import (
     Link,
     State,
@@ -18,6 +17,7 @@ from cli.plugin.chain import (
     fix_of_blocked,
     from_error,
     in_conditions,
+    is_held,
     look_claim,
     look_events,
     look_job,
@@ -59,7 +59,7 @@ def _service(seen: Snapshot) -> Link:
 
 def _controller(seen: Snapshot) -> Link | None:
     handled = view.integer(seen.service, "status", "observedGeneration") or 0
-    if seen.leases is not None and not any(_held(lease, seen) for lease in seen.leases):
+    if seen.leases is not None and not any(is_held(lease, seen.now) for lease in seen.leases):
         return broken(
             "service",
             Reason.CONTROLLER_SILENT,
@@ -93,13 +93,6 @@ def _gate(seen: Snapshot) -> tuple[str, str]:
     message = view.text(entry, "message") or ""
     head, _, rest = message.partition(": ")
     return (head, rest) if in_conditions(head) else (Reason.GATED, message)
-
-
-def _held(lease: Json, seen: Snapshot) -> bool:
-    renewed = parse_time(view.dig(lease, "spec", "renewTime"))
-    seconds = view.integer(lease, "spec", "leaseDurationSeconds") or 15
-    holder = view.text(lease, "spec", "holderIdentity")
-    return bool(holder) and renewed is not None and (seen.now - renewed).total_seconds() <= 2 * seconds
 
 
 def _profile(seen: Snapshot) -> Link:

@@ -16,6 +16,7 @@ from cryptography import x509
 from api import view, words
 from api.kinds import AIM_GROUP, AIM_KINDS, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, Kind
 from api.view import Json
+from cli.plugin.chain import is_held
 from cli.plugin.output import BAD, DIM, GOOD, WAIT, Line, line
 from webhooks.registration import Expected, bundles_of, problems_of
 
@@ -48,6 +49,11 @@ class Check:
     good: bool | None
     detail: str
     fix: str = ""
+
+
+def place_of(obj: Json) -> str:
+    """Return namespace and name of an object, as people write them."""
+    return f"{view.namespace_of(obj)}/{view.name_of(obj)}"
 
 
 def examine(facts: Facts) -> list[Check]:
@@ -168,11 +174,8 @@ def _servers(facts: Facts) -> Iterator[Check]:
     if not facts.pods:
         yield Check("server", False, "no pod of the server exists", _INSTALL)
     for pod in facts.pods:
-        place = f"{view.namespace_of(pod)}/{view.name_of(pod)}"
-        ready = any(
-            view.text(entry, "type") == "Ready" and view.text(entry, "status") == "True"
-            for entry in view.items(pod, "status", "conditions")
-        )
+        place = place_of(pod)
+        ready = view.condition(pod, "Ready").get("status") == "True"
         fix = f"kubectl describe pod -n {view.namespace_of(pod)} {view.name_of(pod)}, and its log"
         yield Check(f"server {place}", ready, "ready" if ready else "not ready", "" if ready else fix)
         yield from _reported(place, facts.readiness.get(place, ""))
@@ -194,8 +197,7 @@ def _leader(facts: Facts) -> Iterator[Check]:
     for lease in facts.leases:
         holder = view.text(lease, "spec", "holderIdentity")
         renewed = words.parse_time(view.dig(lease, "spec", "renewTime"))
-        lasts = timedelta(seconds=view.integer(lease, "spec", "leaseDurationSeconds") or 0)
-        held = bool(holder) and renewed is not None and facts.now - renewed < 2 * lasts
+        held = is_held(lease, facts.now)
         since = words.ago(renewed, facts.now) if renewed else "never"
         detail = f"{holder or 'no one'}, renewed {since}"
         fix = "look for errors about the lease in the logs of the replicas; compare the clocks of the nodes"

@@ -9,14 +9,21 @@ from typing import Any
 import orjson
 
 from api import view
-from api.kinds import AIM_GROUP, LEASE, MUTATING_WEBHOOK_CONFIGURATION, POD, VALIDATING_WEBHOOK_CONFIGURATION, Kind
+from api.kinds import (
+    AIM_GROUP,
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    POD,
+    STORAGE_CLASS,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    Kind,
+)
 from api.view import Json
-from cli.plugin.doctor import SERVING_API, Facts
+from cli.plugin.doctor import SERVING_API, Facts, place_of
 from kube.client import Client
 from kube.errors import ApiError, NotFound
 
 _OF_THE_SERVER = "app.kubernetes.io/name=aim-adapters"
-_STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 _HEALTH_PORT = 8080
 _SECONDS = 5.0
 
@@ -36,8 +43,8 @@ async def gather(client: Client, now: Callable[[], datetime] = lambda: datetime.
         },
         pods,
         await _or_why(_leases(client, places)),
-        await _or_why(_list(client, _STORAGE_CLASS, selector=None)),
-        {} if isinstance(pods, str) else {_place(pod): await _readiness(client, pod) for pod in pods},
+        await _or_why(_list(client, STORAGE_CLASS, selector=None)),
+        {} if isinstance(pods, str) else {place_of(pod): await _readiness(client, pod) for pod in pods},
     )
 
 
@@ -64,10 +71,6 @@ async def _list(client: Client, kind: Kind, selector: str | None = _OF_THE_SERVE
 async def _leases(client: Client, namespaces: set[str]) -> tuple[Json, ...]:
     found = [await client.find(LEASE, namespace, "aim-adapters") for namespace in sorted(namespaces)]
     return tuple(lease for lease in found if lease is not None)
-
-
-def _place(pod: Json) -> str:
-    return f"{view.namespace_of(pod)}/{view.name_of(pod)}"
 
 
 async def _readiness(client: Client, pod: Json) -> str:
