@@ -207,7 +207,7 @@ async def test_a_killed_container_leaves_no_process(world: World) -> None:
     await world.running("kids")
     await world.kube.delete(world.path("pods", "kids"))
     await world.vanished("pods", "kids")
-    assert not _processes_with("987654")
+    await until(lambda: not _processes_with("987654"), 10)
 
 
 async def test_hostname_and_own_address_in_the_container(world: World) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cache
 from random import Random
 from typing import Any
 
 from api.kinds import Kind
 from api.schema import object_schema
-from rules.examples import NAMESPACE
+from rules.examples import NAMESPACE, manifest
 
 _TEXTS = (
     "",
@@ -59,6 +61,59 @@ def objects(kind: Kind, rng: Random) -> dict[str, Any]:
     if rng.random() < 0.05:
         obj["spec" if rng.random() < 0.5 else "status"] = junk(rng)
     return obj
+
+
+def storable(kind: Kind, rng: Random) -> dict[str, Any]:
+    """Return an object that the schemas mostly admit: a plain one with some fields at their bounds, deep or strange."""
+    obj = manifest(kind.kind, {})
+    properties = _schema(kind)["properties"]["spec"]["properties"]
+    spec = dict(obj["spec"])
+    for name in rng.sample(sorted(properties), min(len(properties), rng.choice((1, 1, 2, 3)))):
+        value = _admitted(properties[name], rng)
+        if value is not _NOTHING:
+            spec[name] = value
+    return {**obj, "spec": spec}
+
+
+_NOTHING = object()
+
+
+def _admitted(node: dict[str, Any], rng: Random) -> Any:
+    """Return a value that a schema admits, `_NOTHING` where none is known."""
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        value = junk(rng)
+        return value if node.get("type") != "object" or isinstance(value, dict) else {"a": value}
+    if "properties" in node:
+        required = node.get("required", ())
+        chosen = {name: _admitted(child, rng) for name, child in node["properties"].items() if name in required}
+        if _NOTHING in chosen.values():
+            return _NOTHING
+        for name in rng.sample(sorted(node["properties"]), min(len(node["properties"]), 2)):
+            value = _admitted(node["properties"][name], rng)
+            chosen |= {} if value is _NOTHING else {name: value}
+        return chosen
+    if node.get("type") == "array":
+        most = node.get("maxItems", 4)
+        keys = node.get("x-kubernetes-list-map-keys", ())
+        entries = [_admitted(node["items"], rng) for _ in range(rng.choice((1, 2, min(most, 256))))]
+        entries = [entry for entry in entries if entry is not _NOTHING]
+        unique = {json.dumps([entry.get(key) for key in keys] if keys else entry): entry for entry in entries}
+        return list(unique.values()) if keys or node.get("x-kubernetes-list-type") == "set" else entries
+    if "additionalProperties" in node:
+        value = _admitted(node["additionalProperties"], rng)
+        return (
+            {f"KEY_{i}": value for i in range(min(node.get("maxProperties", 4), 64))} if value is not _NOTHING else {}
+        )
+    if "enum" in node:
+        return rng.choice(node["enum"])
+    if node.get("type") == "boolean":
+        return rng.random() < 0.5
+    if node.get("type") in ("integer", "number"):
+        return rng.choice((node.get("minimum", 0), node.get("maximum", 2**31 - 1)))
+    texts = [*_TEXTS, "x" * node.get("maxLength", 64), "a", "medical", "hf://Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "50Gi"]
+    rng.shuffle(texts)
+    pattern, least, most = node.get("pattern", ""), node.get("minLength", 0), node.get("maxLength", 64)
+    return next((text for text in texts if least <= len(text) <= most and re.search(pattern, text)), _NOTHING)
 
 
 def junk(rng: Random) -> Any:

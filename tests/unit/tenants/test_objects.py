@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -33,7 +34,7 @@ from rules.seen import see_service
 from rules.validate import judge_stored, validate
 from tests.unit.reconcile.model.life import START
 from tests.unit.reconcile.service.scene import CLAIM
-from tests.unit.tenants.objects import objects
+from tests.unit.tenants.objects import objects, storable
 
 ROUNDS = int(os.environ.get("AIM_FUZZ_OBJECTS", "60"))
 MOST_SECONDS = 0.2 * 4  # of CPU for everything about one object
@@ -76,12 +77,13 @@ def _pass_of_service(obj: dict[str, Any], errors: tuple[FieldError, ...]) -> Non
     decide_service(ServiceFacts(facts, START, ReconcileSettings(), errors=errors, plan=plan, disk_claim=CLAIM))
 
 
+@pytest.mark.parametrize("make", [objects, storable])
 @pytest.mark.parametrize("kind", AIM_KINDS, ids=lambda kind: kind.kind)
-def test_no_object_makes_anything_raise(kind: Kind) -> None:
+def test_no_object_makes_anything_raise(kind: Kind, make: Callable[[Kind, Random], dict[str, Any]]) -> None:
     faults: Counter[str] = Counter()
     slow = []
     for seed in range(ROUNDS):
-        obj = objects(kind, Random(seed))
+        obj = make(kind, Random(seed))
         start = time.process_time()
         try:
             passes(kind, obj)
