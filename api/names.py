@@ -21,6 +21,12 @@ LABEL_METRIC = f"{AIM_GROUP}/metric"
 LABEL_PRECISION = f"{AIM_GROUP}/precision"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+OWN_LABELS = (
+    *(LABEL_SERVICE, LABEL_ARTIFACT, LABEL_ROLE, LABEL_PROFILE, LABEL_TEMPLATE, LABEL_MODEL),
+    *(LABEL_METRIC, LABEL_PRECISION, LABEL_MANAGED_BY),
+)
+"""Labels by which aim-adapters finds objects and reports what they are for; a user's labels of these names stay where
+the user set them."""
 ANNOTATION_STAGE_KEY = f"{AIM_GROUP}/stage-key"
 ANNOTATION_ATTEMPT = f"{AIM_GROUP}/attempt"
 ANNOTATION_FETCH_KEY = f"{AIM_GROUP}/fetch-key"

@@ -17,7 +17,7 @@ from api.reasons import Reason
 from api.text import clean
 from api.view import Json
 from api.words import parse_time
-from reconcile.objects import managed_labels, owner_reference, whole_number
+from reconcile.objects import created_labels, owner_reference, whole_number
 from reconcile.settings import ReconcileSettings
 from rules.environment import merge_env
 
@@ -252,6 +252,7 @@ class JobPlan:
     deadline: timedelta
     attempt: int = 1
     labels: Mapping[str, str | None] = field(default_factory=dict)
+    propagated: Mapping[str, str] = field(default_factory=dict)  # labels of a user
     claims: tuple[ClaimMount, ...] = ()
     credentials: JobCredentials = field(default_factory=JobCredentials)
     image: str | None = None
@@ -264,7 +265,7 @@ def render_job(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
 
     Source: docs/contract.md, Job pods, Names and numbers.
     """
-    labels = managed_labels(**{**plan.labels, LABEL_ROLE: plan.role})
+    labels = created_labels({**plan.labels, LABEL_ROLE: plan.role}, plan.propagated)
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,

@@ -15,7 +15,7 @@ from typing import Any
 from api import view
 from api.bounds import MOST_LABELS, of_entries, of_string
 from api.kinds import AIM_GROUP, INFERENCE_SERVICE, Kind
-from api.names import FIELD_OWNER, LABEL_MANAGED_BY, derive_name, is_label_value
+from api.names import FIELD_OWNER, LABEL_MANAGED_BY, OWN_LABELS, derive_name, is_label_value
 from api.quantity import parse_quantity
 from api.view import Json
 
@@ -40,9 +40,12 @@ def owned_by(obj: Json, owner: Json) -> bool:
     return bool(uid) and any(view.dig(ref, "uid") == uid for ref in view.items(obj, "metadata", "ownerReferences"))
 
 
-def managed_labels(**labels: str | None) -> dict[str, str]:
-    """Return our labels, those without a value left out."""
-    return {LABEL_MANAGED_BY: FIELD_OWNER} | {key: value for key, value in labels.items() if value}
+def created_labels(own: Mapping[str, str | None], propagated: Mapping[str, str] = view.EMPTY) -> dict[str, str]:
+    """Return the labels of an object that aim-adapters creates: its own ones win, those without a value are left out.
+
+    Source: docs/contract.md, Names and numbers.
+    """
+    return {**propagated, LABEL_MANAGED_BY: FIELD_OWNER, **{key: value for key, value in own.items() if value}}
 
 
 def label_value(value: str) -> str:
@@ -50,7 +53,10 @@ def label_value(value: str) -> str:
     return value if is_label_value(value) else derive_name(value)
 
 
-_NEVER_PROPAGATED = ("app", "component", "serving.kserve.io/*", "batch.kubernetes.io/*", "job-name", "controller-uid")
+_NEVER_PROPAGATED = (
+    *("app", "component", "serving.kserve.io/*", "batch.kubernetes.io/*", "job-name", "controller-uid"),
+    *OWN_LABELS,
+)
 
 
 @lru_cache(maxsize=256)
@@ -62,7 +68,8 @@ def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
 def propagated_labels(obj: Json, config: Json) -> dict[str, str]:
     """Return an object's labels that its RuntimeConfig propagates; `aim.eai.amd.com/*` always are.
 
-    Labels by which KServe and the Job controller find their own pods are left out whatever the globs say. Globs and
+    Labels by which KServe, the Job controller and aim-adapters find their own objects are left out whatever the globs
+    say, so that no label of a user takes an object away from its controller or gives it another meaning. Globs and
     labels beyond their bounds are not looked at, so that the work is bounded (docs/contract.md, Bounds).
     """
     patterns: tuple[str, ...] = (f"{AIM_GROUP}/*",)

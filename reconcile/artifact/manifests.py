@@ -27,8 +27,8 @@ from api.quantity import parse_quantity
 from api.view import Json
 from reconcile.jobs import ClaimMount, JobPlan, job_credentials, render_job
 from reconcile.objects import (
+    created_labels,
     label_value,
-    managed_labels,
     owner_reference,
     propagated_labels,
     whole_gibibytes,
@@ -123,8 +123,10 @@ def _claim(
         "metadata": {
             "name": name,
             "namespace": view.namespace_of(artifact),
-            "labels": propagated_labels(artifact, config)
-            | managed_labels(**{LABEL_ROLE: role, LABEL_ARTIFACT: label_value(view.name_of(artifact))}),
+            "labels": created_labels(
+                {LABEL_ROLE: role, LABEL_ARTIFACT: label_value(view.name_of(artifact))},
+                propagated_labels(artifact, config),
+            ),
             "ownerReferences": [owner_reference(AIM_ARTIFACT, artifact)],
         },
         "spec": spec,
@@ -174,7 +176,8 @@ def render_fetch_job(
         key=key,
         attempt=attempt,
         deadline=settings.fetch_deadline,
-        labels=propagated_labels(artifact, config) | {LABEL_ARTIFACT: label_value(view.name_of(artifact))},
+        labels={LABEL_ARTIFACT: label_value(view.name_of(artifact))},
+        propagated=propagated_labels(artifact, config),
         claims=(ClaimMount("cache", claim, CACHE_MOUNT),) if claim else (),
         credentials=credentials,
         image=download_image(artifact, config),

@@ -15,7 +15,7 @@ from api.reasons import Reason
 from api.view import Json
 from reconcile.conditions import Condition, render_conditions
 from reconcile.decision import Decision, leave_alone
-from reconcile.objects import managed_labels, owner_reference, without_nulls
+from reconcile.objects import created_labels, owner_reference, without_nulls
 from rules.environment import merge_env
 from rules.world import by_age
 
@@ -143,7 +143,7 @@ def render_artifact(cache: Json, kind: Kind, source: Any, *, typed_s3: bool = Fa
     metadata: dict[str, Any] = {
         "name": derive_name(readable, uri, *((view.uid_of(cache),) if dedicated else ()), limit=_NAME_LIMIT),
         "namespace": view.namespace_of(cache),
-        "labels": managed_labels(),
+        "labels": created_labels({}),
     }
     if dedicated:
         metadata["ownerReferences"] = [owner_reference(kind, cache)]

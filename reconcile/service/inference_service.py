@@ -21,7 +21,7 @@ from api.names import (
     LABEL_SERVICE,
 )
 from api.view import Json
-from reconcile.objects import label_value, owner_reference, propagated_labels
+from reconcile.objects import created_labels, label_value, owner_reference, propagated_labels
 from reconcile.pods import ADAPTER_VOLUME, CONTAINER
 from reconcile.service.container import environment, resources
 from reconcile.service.live import (
@@ -108,23 +108,21 @@ def render_inference_service(
 def _kept_labels(service: Json, live: Json | None) -> dict[str, str]:
     """Labels reach the pod template, so those of the creation stay: a change would roll the pods.
 
-    Only those by which it and its pods are seen are put back where they were removed.
+    Only the label by which it and its pods belong to the service is always its own. Another operator's name in the
+    label managed-by stays: the informers show it only where that operator's objects are adopted.
     """
     kept = view.mapping(live, "metadata", "labels")
-    return {**_found_by(service), **kept} if kept else {}
+    return {LABEL_MANAGED_BY: FIELD_OWNER, **kept, **_found_by(service)} if kept else {}
 
 
 def _found_by(service: Json) -> dict[str, str]:
-    return {LABEL_MANAGED_BY: FIELD_OWNER, LABEL_SERVICE: label_value(view.name_of(service))}
+    return {LABEL_SERVICE: label_value(view.name_of(service))}
 
 
 def _labels(service: Json, plan: Plan, config: Json) -> dict[str, str]:
-    return {
-        **propagated_labels(service, config),
-        LABEL_COMPONENT: "inference",
-        **{key: label_value(value) for key, value in plan.labels.items()},
-        **_found_by(service),
-    }
+    chosen = {key: label_value(value) for key, value in plan.labels.items()}
+    own = {LABEL_COMPONENT: "inference", **chosen, **_found_by(service)}
+    return created_labels(own, propagated_labels(service, config))
 
 
 _ANNOTATIONS_OF_OURS = (

@@ -24,7 +24,7 @@ from api.names import (
 )
 from api.view import Json
 from reconcile.jobs import ClaimMount, JobCredentials, JobPlan, job_credentials, render_job
-from reconcile.objects import label_value, managed_labels, owner_reference, propagated_labels, without_nulls
+from reconcile.objects import created_labels, label_value, owner_reference, propagated_labels, without_nulls
 from reconcile.pods import ADAPTER_VOLUME
 from reconcile.service.live import CACHE_VOLUME
 from reconcile.settings import ReconcileSettings
@@ -80,7 +80,7 @@ def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> 
     metadata: dict[str, Any] = {
         "name": cache_name(service, origin),
         "namespace": view.namespace_of(service),
-        "labels": managed_labels(),
+        "labels": created_labels({}),
     }
     if dedicated:
         metadata["ownerReferences"] = [owner_reference(AIM_SERVICE, service)]
@@ -89,7 +89,7 @@ def render_cache(service: Json, origin: CacheOrigin, *, requires_disk: bool) -> 
 
 def render_cache_with_disk(kind: Kind, cache: Json) -> dict[str, Any]:
     """Return an own cache as it is, asking for a disk from now on (never taken back: others may need it)."""
-    metadata = {"name": view.name_of(cache), "namespace": view.namespace_of(cache), "labels": managed_labels()}
+    metadata = {"name": view.name_of(cache), "namespace": view.namespace_of(cache), "labels": created_labels({})}
     if owners := view.items(cache, "metadata", "ownerReferences"):
         metadata["ownerReferences"] = list(owners)
     spec = dict(view.mapping(cache, "spec")) | {"requiresAdapterDisk": True}
@@ -113,7 +113,7 @@ def render_overlay(service: Json, spec: Json) -> dict[str, Any]:
         "metadata": {
             "name": derive_name(view.name_of(service), "overlay", view.uid_of(service), content),
             "namespace": view.namespace_of(service),
-            "labels": managed_labels(**{LABEL_SERVICE: label_value(view.name_of(service))}),
+            "labels": created_labels({LABEL_SERVICE: label_value(view.name_of(service))}),
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
         "spec": kept,
@@ -154,7 +154,8 @@ def render_sync_job(
         key=key,
         attempt=attempt,
         deadline=settings.staging_deadline,
-        labels=propagated_labels(service, config) | {LABEL_SERVICE: label_value(view.name_of(service))},
+        labels={LABEL_SERVICE: label_value(view.name_of(service))},
+        propagated=propagated_labels(service, config),
         claims=(ClaimMount(ADAPTER_VOLUME, claim, DISK_MOUNT),),
         pull_secrets=pull_secrets,
     )
@@ -202,11 +203,11 @@ def render_stage_job(
         key=staging.key,
         attempt=staging.attempt,
         deadline=settings.staging_deadline,
-        labels=propagated_labels(service, config)
-        | {
+        labels={
             LABEL_SERVICE: label_value(view.name_of(service)),
             LABEL_ARTIFACT: label_value(view.name_of(adapter)),
         },
+        propagated=propagated_labels(service, config),
         claims=tuple(claims),
         credentials=credentials,
         pull_secrets=[*pull_secrets, *view.items(adapter, "spec", "imagePullSecrets")],

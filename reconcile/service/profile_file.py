@@ -13,7 +13,7 @@ from api import view
 from api.kinds import AIM_SERVICE, CONFIG_MAP
 from api.names import LABEL_SERVICE, derive_name, short_hash
 from api.view import Json
-from reconcile.objects import label_value, managed_labels, owner_reference
+from reconcile.objects import created_labels, label_value, owner_reference
 from reconcile.service.plan import Plan
 
 
@@ -28,7 +28,7 @@ def render_profile_config_map(service: Json, plan: Plan) -> dict[str, Any] | Non
         "metadata": {
             "name": derive_name(view.name_of(service), "profile", short_hash(file.folder, file.name, file.content)),
             "namespace": view.namespace_of(service),
-            "labels": managed_labels(**{LABEL_SERVICE: label_value(view.name_of(service))}),
+            "labels": created_labels({LABEL_SERVICE: label_value(view.name_of(service))}),
             "ownerReferences": [owner_reference(AIM_SERVICE, service)],
         },
         "data": {file.name: file.content},

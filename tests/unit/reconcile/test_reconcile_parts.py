@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from api.jobs import JobResult
 from api.kinds import AIM_PROFILE_CACHE, INFERENCE_SERVICE
+from api.names import FIELD_OWNER, LABEL_ARTIFACT, LABEL_MANAGED_BY, LABEL_ROLE, OWN_LABELS
 from api.reasons import Foreign
 from api.words import parse_time
 from reconcile.conditions import Condition, render_conditions
@@ -21,6 +22,7 @@ from reconcile.jobs import read_job, retry_at
 from reconcile.objects import (
     agrees,
     covers,
+    created_labels,
     label_value,
     merge_patch,
     propagated_labels,
@@ -130,6 +132,15 @@ def test_labels_by_which_others_find_their_pods_are_never_propagated() -> None:
     obj = {"metadata": {"labels": labels}}
     assert propagated_labels(obj, config) == {"mine": "1", "aim.eai.amd.com/t": "2"}
     assert propagated_labels(obj, {}) == {"aim.eai.amd.com/t": "2"}
+
+
+def test_no_label_of_a_user_overrides_an_own_one() -> None:
+    config = {"labelPropagation": {"enabled": True, "match": ["*", "app.kubernetes.io/*"]}}
+    foreign = dict.fromkeys(OWN_LABELS, "Helm") | {"app.kubernetes.io/part-of": "shop"}
+    propagated = propagated_labels({"metadata": {"labels": foreign}}, config)
+    assert propagated == {"app.kubernetes.io/part-of": "shop"}
+    own = {LABEL_ROLE: "staging", LABEL_ARTIFACT: None}
+    assert created_labels(own, foreign) == foreign | {LABEL_MANAGED_BY: FIELD_OWNER, LABEL_ROLE: "staging"}
 
 
 def test_sizes_have_headroom_and_are_whole() -> None:
