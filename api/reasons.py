@@ -147,6 +147,7 @@ class Reason(StrEnum):
     ENV_RESERVED = "EnvReserved"
     ENV_UNUSABLE = "EnvUnusable"
     FAILED_CREATE = "FailedCreate"
+    FAILED_MOUNT = "FailedMount"
     FEATURE_MISSING = "FeatureMissing"
     FEATURE_REMOVAL_BREAKS_SERVICES = "FeatureRemovalBreaksServices"
     FEATURE_SCALE_ONLY = "FeatureScaleOnly"
@@ -168,6 +169,7 @@ class Reason(StrEnum):
     INVALID_IMAGE_NAME = "InvalidImageName"
     JOB_DEADLINE_EXCEEDED = "JobDeadlineExceeded"
     JOB_FAILED = "JobFailed"
+    JOB_SUSPENDED = "JobSuspended"
     KEY_DUPLICATE = "KeyDuplicate"
     KIND_UNKNOWN = "KindUnknown"
     LIST_ENTRY_DUPLICATE = "ListEntryDuplicate"
@@ -972,8 +974,18 @@ _TABLE: dict[Reason, Explanation] = {
     ),
     Reason.FAILED_CREATE: _condition(
         _SERVED,
-        "A quota or an admission policy prevents the creation of pods.",
-        "change the quota or policy that the message names",
+        "A quota, a limit range or an admission policy prevents the creation of pods.",
+        "change the quota or policy that the message names, or request less",
+        "adapter",
+    ),
+    Reason.FAILED_MOUNT: _adapter(
+        "The pod of a Job waits for a volume: its Secret, ConfigMap or claim does not exist or cannot be mounted.",
+        "create the object that the message names in the namespace of the service, or correct the field that refers "
+        "to it",
+    ),
+    Reason.JOB_SUSPENDED: _adapter(
+        "Another program suspends a Job before its pod starts, such as a queue that waits for quota.",
+        "admit the Job in its queue, or exclude the namespace from the queueing",
     ),
     Reason.RUNTIME_CONFIG_UNREADABLE: _condition(
         ("Ready", *_MODEL),

@@ -5,6 +5,7 @@ Flags are `--like-this`, variables `AIMA_LIKE_THIS`, keys of the YAML file `like
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from api.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGU
 from api.names import is_label_value
 from api.quantity import parse_quantity
 from app.settings_sources import EnvironSource, FileSource, Sources
-from reconcile.settings import CONTROLLERS, ReconcileSettings
+from reconcile.settings import CONTROLLERS, DEFAULT_JOB_RESOURCES, ReconcileSettings
 
 ENV_PREFIX = "AIMA_"
 _SOURCES: ContextVar[Sources] = ContextVar("sources of the reading under way", default=())
@@ -90,6 +91,39 @@ def _memory_size(value: str | None) -> str | None:
     return value
 
 
+def _read_json(value: object) -> object:
+    """Read the text of a flag or a variable as JSON; what a YAML file holds stays.
+
+    Raises: ValueError for any other text.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from error
+
+
+def _resources(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for part, amounts in value.items():
+        if part not in ("requests", "limits"):
+            raise ValueError(f'"{part}" is not a part of resources: use requests and limits')
+        for name, amount in amounts.items():
+            if parse_quantity(amount) is None:
+                raise ValueError(f'{part}.{name}: "{amount}" is not a valid quantity, such as 500m or 1Gi')
+    return value
+
+
+_TOLERATION = frozenset({"key", "operator", "value", "effect", "tolerationSeconds"})
+
+
+def _tolerations(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    for toleration in value:
+        if unknown := sorted(toleration.keys() - _TOLERATION):
+            raise ValueError(f'"{unknown[0]}" is not a field of a toleration: use {", ".join(sorted(_TOLERATION))}')
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(read_duration)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Namespaces = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_dns_labels)]
@@ -97,6 +131,9 @@ LabelValues = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator
 OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_none)]
 OptionalText = Annotated[str | None, BeforeValidator(_blank_is_none)]
 MemorySize = Annotated[str | None, BeforeValidator(_blank_is_none), AfterValidator(_memory_size)]
+Resources = Annotated[dict[str, dict[str, Any]], BeforeValidator(_read_json), AfterValidator(_resources)]
+Tolerations = Annotated[tuple[dict[str, Any], ...], BeforeValidator(_read_json), AfterValidator(_tolerations)]
+NodeSelector = Annotated[dict[str, str], BeforeValidator(_read_json)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -384,6 +421,24 @@ class Settings(BaseSettings):
         group="Reconciling",
         ge=1,
     )
+    job_resources: Resources = _setting(
+        DEFAULT_JOB_RESOURCES,
+        "Requests and limits of the container of each Job. A quota may demand all four of CPU and memory. As JSON in "
+        "flags and variables.",
+        group="Reconciling",
+    )
+    job_tolerations: Tolerations = _setting(
+        (),
+        "Tolerations of Jobs, besides those for the GPU taints that the predictor tolerates. As JSON in flags and "
+        "variables.",
+        group="Reconciling",
+    )
+    job_node_selector: NodeSelector = _setting(
+        {}, "Node selector of Jobs. As JSON in flags and variables.", group="Reconciling"
+    )
+    job_priority_class_name: OptionalText = _setting(
+        None, "Priority class of Jobs; it must exist.", group="Reconciling"
+    )
     staging_deadline: Duration = _setting(
         timedelta(hours=2), "Deadline of one staging Job.", group="Reconciling", **_at_least(seconds=10)
     )
@@ -590,6 +645,8 @@ def _show(value: object) -> str:
         return format_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
         return ",".join(value)
+    if isinstance(value, tuple | dict):
+        return json.dumps(value, separators=(",", ":")) if value else ""
     return "" if value is None else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from kube.poll import Poller, Question
 from reconcile.jobs import JobState, read_job
 from reconcile.settings import ReconcileSettings
 from reconcile.shell import Shell
+from reconcile.starts import Starts
 from reconcile.turns import Turns
 from reconcile.world import CachedWorld, owner_name, word
 
@@ -45,6 +46,7 @@ class Tools:
     settings: ReconcileSettings
     progress: Poller
     turns: Turns
+    starts: Starts
     now: Callable[[], datetime] = utc_now
 
     def find(self, kind: Kind, namespace: str, name: str | None) -> Json | None:
@@ -56,12 +58,21 @@ class Tools:
         return list(self.informers[kind].by_index("owner", word(owner, view.uid_of(owner))))
 
     def jobs(self, owner: Json, role: str) -> tuple[JobState, ...]:
-        """Return the states of an owner's Jobs of one role."""
+        """Return the states of an owner's Jobs of one role, with why they do not start."""
         return tuple(
-            read_job(job, self.informers[POD].by_index("owner", word(job, view.uid_of(job))))
+            replace(state, blocked_by=self.starts.why(state)) if state.phase == "waiting" else state
             for job in self.owned(JOB, owner)
             if view.text(job, "metadata", "labels", LABEL_ROLE) == role
+            for state in (self._read(job),)
         )
+
+    def _read(self, job: Json) -> JobState:
+        return read_job(job, self.informers[POD].by_index("owner", word(job, view.uid_of(job))))
+
+    async def look_at_starts(self, owner: Json) -> timedelta | None:
+        """Ask why an owner's Jobs do not start, where one waits for long; returns when to look again."""
+        jobs = self.owned(JOB, owner)
+        return await self.starts.look(view.namespace_of(owner), map(self._read, jobs)) if jobs else None
 
     def follow(self, key: Key, jobs: Iterable[JobState]) -> dict[str, Progress]:
         """Ask running Jobs for their progress from now on; return what is known, by Job UID."""

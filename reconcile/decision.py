@@ -25,11 +25,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """An event on the object that the pass is about."""
+    """An event on the object that the pass is about, or on another one (`about`)."""
 
     type: Literal["Normal", "Warning"]
     reason: Reason | Foreign
     message: str
+    about: Json | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from api import view
+from api.accelerators import GPU_RESOURCE_AMD, GPU_RESOURCE_NVIDIA
 from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES, allowed_in_job, allowed_with_typed_s3
 from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
-from api.reasons import Reason
+from api.reasons import Reason, explain
 from api.text import clean
 from api.view import Json
 from api.words import parse_time
@@ -32,7 +33,8 @@ class JobState:
     """What is known of one Job.
 
     `waiting`: no container runs yet, `blocked_by` says why if it is more than starting up. `finished_at` is set, and
-    `result` is there if the container said how it ended, once it succeeded or failed.
+    `result` is there if the container said how it ended, once it succeeded or failed. `pod_uid`: of its newest pod.
+    `suspended`: why nothing may start its pod, empty for a Job that is not suspended.
     """
 
     name: str
@@ -46,6 +48,9 @@ class JobState:
     terminating: bool = False
     pod_ip: str | None = None
     artifact: str = ""  # label of the adapter that it stages
+    created_at: datetime | None = None
+    pod_uid: str = field(default="", compare=False)  # no news of its own
+    suspended: str = ""
 
     @property
     def finished(self) -> bool:
@@ -63,6 +68,7 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
         attempt=_attempt(job),
         terminating=view.dig(job, "metadata", "deletionTimestamp") is not None,
         artifact=view.text(job, "metadata", "labels", LABEL_ARTIFACT) or "",
+        created_at=parse_time(view.dig(job, "metadata", "creationTimestamp")),
     )
     newest = sorted(pods, key=lambda pod: (view.text(pod, "metadata", "creationTimestamp") or "", view.name_of(pod)))
     pod = newest[-1] if newest else None
@@ -84,7 +90,99 @@ def read_job(job: Json, pods: Iterable[Json]) -> JobState:
         return replace(state, phase="succeeded", finished_at=at)  # the pod was gone before it was read
     if view.dig(container, "state", "running") is not None:
         return replace(state, phase="running", pod_ip=view.text(pod, "status", "podIP"))
-    return replace(state, phase="waiting", blocked_by=_blocked_by(pod, container))
+    return replace(
+        state, blocked_by=_blocked_by(pod, container), pod_uid=view.uid_of(pod or {}), suspended=_suspended(job)
+    )
+
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def _suspended(job: Json) -> str:
+    if not any(
+        view.dig(condition, "type") == "Suspended" and view.dig(condition, "status") == "True"
+        for condition in view.items(job, "status", "conditions")
+    ):
+        return ""
+    queue = view.text(job, "metadata", "labels", QUEUE_LABEL)
+    whose = f'the queue "{queue}" (label {QUEUE_LABEL})' if queue else "another program"
+    return f"{Reason.JOB_SUSPENDED}: {whose} suspends the Job (spec.suspend)"
+
+
+STARTS_WITHIN = timedelta(seconds=10)
+"""A Job that waits longer than this reports why (docs/contract.md, Job pods)."""
+
+
+def why_waiting(state: JobState, now: datetime, warning: str = "") -> str:
+    """Return why a Job does not start, `Reason: message`; empty while it may just be starting, and once it runs.
+
+    Args: `warning`: the last warning in the events of its pod, or of the Job while it has none (see `last_warning`).
+    """
+    if state.phase != "waiting" or state.blocked_by:
+        return state.blocked_by
+    if state.created_at is None or now - state.created_at < STARTS_WITHIN:
+        return ""
+    return state.suspended or warning
+
+
+def last_warning(events: Iterable[Json]) -> str:
+    """Return the newest warning of some events as `Reason: message`, empty when there is none."""
+    warnings = [event for event in events if view.dig(event, "type") == "Warning" and view.text(event, "reason")]
+    newest = max(warnings, key=event_time, default=None)
+    if newest is None:
+        return ""
+    return clean(f"{view.text(newest, 'reason')}: {view.text(newest, 'message') or 'the Job cannot start'}")
+
+
+def event_time(event: Json) -> str:
+    """Return when an event was last seen, as written; empty if it has no time."""
+    return (
+        view.text(event, "series", "lastObservedTime")
+        or view.text(event, "lastTimestamp")
+        or view.text(event, "eventTime")
+        or str(view.dig(event, "metadata", "creationTimestamp") or "")
+    )
+
+
+_REFERRED = (
+    ("s3-credentials", "artifact.s3.auth.credentialsSecretRef"),
+    ("s3-ca", "artifact.s3.tls.caBundleRef"),
+)
+"""Volumes of a Job, and the fields of a RuntimeConfig that refer to what they mount."""
+
+
+def naming_reference(said: str, s3_origin: str) -> str:
+    """Add the field that refers to a volume which cannot be mounted, where the cluster's message names that volume.
+
+    Args: `s3_origin`: the object that `artifact.s3` comes from, `AIMRuntimeConfig "team"`.
+    """
+    for volume, path in _REFERRED:
+        if s3_origin and (f'"{volume}"' in said or f"[{volume}" in said):
+            return clean(f"{said} (referred to by {path} of {s3_origin})")
+    return said
+
+
+_PULLS = frozenset({"ErrImagePull", Reason.IMAGE_PULL_BACK_OFF})  # two words of the kubelet for one thing
+
+
+def same_trouble(said: str, before: str) -> bool:
+    """Whether two messages about a pod that does not start differ only in how the kubelet words them over time."""
+    now, old = said.partition(":")[0], before.partition(":")[0]
+    return now in _PULLS and old in _PULLS
+
+
+_CANNOT_START = frozenset(
+    {
+        *(Reason.FAILED_CREATE, Reason.FAILED_MOUNT, Reason.JOB_SUSPENDED, Reason.UNSCHEDULABLE),
+        *(Reason.IMAGE_PULL_BACK_OFF, Reason.INVALID_IMAGE_NAME, Reason.CREATE_CONTAINER_CONFIG_ERROR),
+        *(Reason.CREATE_CONTAINER_ERROR, Reason.RUN_CONTAINER_ERROR),
+    }
+)
+
+
+def keeps_from_starting(reason: str) -> bool:
+    """Whether a reason stays visible until a pod of the next Job runs: a word of Kubernetes about pods that wait."""
+    return reason in _CANNOT_START or (bool(reason) and explain(reason) is None)
 
 
 def holds_place(job: Json) -> bool:
@@ -173,16 +271,17 @@ class JobCredentials:
     s3: S3Options = field(default_factory=S3Options)
 
 
-def job_credentials(config: Json, *env_lists: Any) -> JobCredentials:
-    """Return what a Job of this merged RuntimeConfig gets; later env lists win by name.
+def job_credentials(config: Json, source_uri: str, *env_lists: Any) -> JobCredentials:
+    """Return what a Job that reads a source gets from this merged RuntimeConfig; later env lists win by name.
 
-    Only allowed names pass, whatever set them; a typed `artifact.s3` block replaces AWS credentials in env by files.
+    Only allowed names pass, whatever set them. A typed `artifact.s3` block replaces AWS credentials in env by files,
+    and only a Job that reads `s3://` mounts these: a download from a hub needs no S3 Secret.
     """
     s3 = view.mapping(config, "artifact", "s3")
     allowed = allowed_with_typed_s3 if s3 else allowed_in_job
     env = merge_env(view.items(config, "env"), *env_lists)
     kept = tuple(env[name] for name in sorted(env) if allowed(name))
-    return JobCredentials(env=kept) if not s3 else _typed_s3(s3, kept)
+    return _typed_s3(s3, kept) if s3 and source_uri.startswith("s3://") else JobCredentials(env=kept)
 
 
 def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> JobCredentials:
@@ -256,6 +355,7 @@ class JobPlan:
     claims: tuple[ClaimMount, ...] = ()
     credentials: JobCredentials = field(default_factory=JobCredentials)
     image: str | None = None
+    gpu_resource: str | None = None  # of the predictor, where it has a name of its own
     pull_secrets: Sequence[Any] = ()
     progress: bool = False
 
@@ -330,9 +430,24 @@ def _pod_spec(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "containers": [_container(plan, settings)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, *map(_claim_volume, plan.claims), *plan.credentials.volumes],
     }
+    spec["tolerations"] = [*map(_tolerated, _gpu_resources(plan)), *map(dict, settings.job_tolerations)]
+    if settings.job_node_selector:
+        spec["nodeSelector"] = dict(settings.job_node_selector)
+    if settings.job_priority_class_name:
+        spec["priorityClassName"] = settings.job_priority_class_name
     if plan.pull_secrets:
         spec["imagePullSecrets"] = [dict(secret) for secret in plan.pull_secrets if isinstance(secret, Mapping)]
     return spec
+
+
+def _gpu_resources(plan: JobPlan) -> list[str]:
+    """Return the resources whose taints Jobs tolerate, as predictors do: a cluster may have no other nodes."""
+    known = (GPU_RESOURCE_AMD, GPU_RESOURCE_NVIDIA, plan.gpu_resource or "")
+    return [resource for resource in dict.fromkeys(known) if resource]
+
+
+def _tolerated(resource: str) -> dict[str, Any]:
+    return {"key": resource, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def _container(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
@@ -344,7 +459,7 @@ def _container(plan: JobPlan, settings: ReconcileSettings) -> dict[str, Any]:
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["disk", plan.command, f"--termination-log={TERMINATION_LOG}", *map(literally, plan.args)],
         "env": [*map(_literal_value, plan.credentials.env), *_secret_names(plan.credentials.env), pod_ip],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "resources": {part: dict(amounts) for part, amounts in settings.job_resources.items()},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -34,6 +34,7 @@ from reconcile.profiles.controller import ProfileController
 from reconcile.service.controller import ServiceController
 from reconcile.settings import CONTROLLERS, ReconcileSettings
 from reconcile.shell import Recorder, Shell
+from reconcile.starts import Starts
 from reconcile.turns import Turns
 from reconcile.world import CachedWorld
 
@@ -74,8 +75,9 @@ def make_reconciler(
     service_progress = Poller(parse_progress, lambda key: wake("service", key))
     artifact_progress = Poller(parse_progress, lambda key: wake("artifact", key))
     turns = Turns(settings.jobs_per_namespace, informers[JOB], informers[POD], wake, utc_now).listen()
-    service_tools = Tools(informers, world, shell, settings, service_progress, turns)
-    artifact_tools = Tools(informers, world, shell, settings, artifact_progress, turns)
+    starts = Starts(client, utc_now)
+    service_tools = Tools(informers, world, shell, settings, service_progress, turns, starts)
+    artifact_tools = Tools(informers, world, shell, settings, artifact_progress, turns, starts)
     known: dict[str, Controller] = {
         "service": ServiceController(service_tools, servers),
         "artifact": ArtifactController(artifact_tools, client),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 CONTROLLERS = (
     "service",
@@ -18,6 +19,12 @@ CONTROLLERS = (
     "template",
     "cluster-template",
 )
+
+
+DEFAULT_JOB_RESOURCES: dict[str, dict[str, Any]] = {
+    "requests": {"cpu": "100m", "memory": "128Mi"},
+    "limits": {"cpu": "2", "memory": "1Gi"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,10 @@ class ReconcileSettings:
     fetch_deadline: timedelta = timedelta(hours=24)
     jobs_per_namespace: int = 8
     allowed_download_images: tuple[str, ...] = ()  # prefixes; empty: all
+    job_resources: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: DEFAULT_JOB_RESOURCES)
+    job_tolerations: tuple[Mapping[str, Any], ...] = ()
+    job_node_selector: Mapping[str, str] = field(default_factory=dict)
+    job_priority_class_name: str | None = None
     job_ttl: timedelta = timedelta(hours=1)  # a net only: finished Jobs are deleted once recorded
     probe_period: timedelta = timedelta(seconds=10)
     startup_timeout: timedelta = timedelta(hours=1)

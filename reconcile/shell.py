@@ -39,7 +39,8 @@ from kube.errors import (
 )
 from kube.informer import Informer, Pass
 from reconcile.conditions import told_in
-from reconcile.decision import Decision, Delete, EventNote
+from reconcile.decision import Decision, Delete, EventNote, sooner
+from reconcile.jobs import STARTS_WITHIN
 from reconcile.meters import JobMeter
 from reconcile.objects import agrees, merge_patch, owned_by
 
@@ -96,7 +97,7 @@ class Shell:
     async def carry_out(
         self, kind: Kind, obj: Json, decision: Decision, again: Again | None = None
     ) -> timedelta | None:
-        """Carry out a decision about `obj`; returns when to look again.
+        """Carry out a decision about `obj`; returns when to look again, at the latest when a new Job should run.
 
         Status is stored although an object was refused, and reports it; deletions come last.
         Args: `again` decides again over the caches after something was applied that more follows from, or was refused,
@@ -111,10 +112,11 @@ class Shell:
         for deletion in decision.delete:
             await self._delete(deletion, quiet)
         for event in decision.events:
-            self.tell(obj, event)
+            self.tell(event.about or obj, event)
         if refused is not None:
             raise refused
-        return decision.recheck_after
+        begun = STARTS_WITHIN if any(made == JOB for made, _ in decision.create) else None
+        return sooner(decision.recheck_after, begun)
 
     async def _make_and_decide_again(
         self, decision: Decision, again: Again | None, writer: Pass

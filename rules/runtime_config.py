@@ -89,6 +89,48 @@ def service_runtime_config(world: World, service: object) -> MergedRuntimeConfig
     return resolve_runtime_config(world, view.namespace_of(service), view.runtime_config_name(service))
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """What the Jobs of an adapter are configured by.
+
+    `unreadable` and `missing`: the name of a RuntimeConfig that cannot be read, or that is named and does not exist;
+    empty otherwise. `s3_origin`: the object that `artifact.s3` comes from (`AIMRuntimeConfig "team"`), empty if none.
+    """
+
+    spec: Json
+    unreadable: str = ""
+    missing: str = ""
+    s3_origin: str = ""
+
+
+def adapter_runtime_config(world: World, service_config: MergedRuntimeConfig, artifact: object) -> AdapterConfig:
+    """Return the configuration that reads an adapter: the artifact's RuntimeConfig laid over the service's.
+
+    The artifact uses the one that it names, else `default`: env by name, its `artifact.s3` block and its pull secrets
+    as a whole. Source: docs/contract.md, Configuration of an adapter.
+    """
+    name = view.runtime_config_name(artifact)
+    under = service_config
+    if name == under.name:
+        own, spec = under, under.spec
+    else:
+        own = resolve_runtime_config(world, view.namespace_of(artifact), name)
+        spec = _laid_over(under.spec, own.spec)
+    unreadable = next((config.name for config in (under, own) if not config.readable), "")
+    origin = own.value("artifact", "s3")[1] or under.value("artifact", "s3")[1]
+    return AdapterConfig(spec, unreadable, own.name if own is not under and own.missing else "", origin)
+
+
+def _laid_over(under: Json, over: Json) -> Json:
+    merged = dict(under)
+    merged["env"] = list(merge_env(view.items(under, "env"), view.items(over, "env")).values())
+    if s3 := view.mapping(over, "artifact", "s3"):
+        merged["artifact"] = dict(view.mapping(under, "artifact")) | {"s3": s3}
+    if secrets := view.items(over, "imagePullSecrets"):
+        merged["imagePullSecrets"] = list(secrets)
+    return merged
+
+
 def _merged_block(under: Json, over: Json, path: tuple[str, ...]) -> dict[str, Any]:
     merged = dict(under)
     for key, value in over.items():

@@ -8,7 +8,7 @@ from typing import Literal
 
 from api import view
 from api.errors import FieldError
-from api.reasons import explain
+from api.reasons import Reason, explain
 from api.view import Json
 from api.words import parse_time
 from cli.plugin.snapshot import Snapshot
@@ -47,6 +47,9 @@ def in_conditions(word: str) -> bool:
 
 
 _BLOCKED = (
+    (("untolerated taint",), "add a toleration for the taint (setting jobTolerations), or a node without it"),
+    (("quota", "limitrange", "limit range"), documented_fix(Reason.FAILED_CREATE)),
+    (("(referred to by",), documented_fix(Reason.FAILED_MOUNT)),
     (("secret",), "create that Secret in this namespace: env of a RuntimeConfig, cache or artifact refers to it"),
     (("configmap",), "create that ConfigMap in this namespace: env of a RuntimeConfig or artifact refers to it"),
     (("image", "pull"), "correct the image, or add imagePullSecrets with access to it"),
@@ -61,7 +64,13 @@ def fix_of_blocked(said: str) -> str:
     for words, fix in _BLOCKED:
         if any(word in lower for word in words):
             return fix
-    return ""
+    return documented_fix(said.partition(":")[0])
+
+
+def reason_of_blocked(said: str, otherwise: Reason) -> str:
+    """Return the reason of a message about a pod that cannot start, where it is a documented one."""
+    word = said.partition(":")[0]
+    return otherwise if explain(word) is None else word
 
 
 def from_error(link: str, error: FieldError) -> Link:

@@ -10,7 +10,17 @@ from api.kinds import AIM_ARTIFACT
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE
 from api.reasons import ENDS_OF_JOBS, Reason, explain
 from api.view import Json
-from cli.plugin.chain import PLUGIN, Link, State, broken, documented_fix, fix_of_blocked, from_error
+from cli.plugin.chain import (
+    PLUGIN,
+    Link,
+    State,
+    broken,
+    documented_fix,
+    fix_of_blocked,
+    from_error,
+    look_events,
+    reason_of_blocked,
+)
 from cli.plugin.chain_service import server
 from cli.plugin.output import size
 from cli.plugin.snapshot import Snapshot
@@ -150,7 +160,7 @@ def _job(seen: Snapshot, name: str) -> Link:
             f"staging failed: {reason}: {message}{again}",
             reason,
             f"{fix}; {retry}" if fix else retry,
-            look,
+            look_events(seen),  # the Job is deleted once its result is recorded
         )
     if state == "Downloading":
         if reason == Reason.ADAPTER_HELD_FOR_UNLOAD:
@@ -162,7 +172,11 @@ def _job(seen: Snapshot, name: str) -> Link:
         return broken("job", reason, message, state="waiting", look=f"kubectl get jobs -n {seen.namespace}")
     if error and reason not in _RUNS_WELL:
         return broken(
-            "job", Reason.STAGING_BLOCKED, f"the staging Job cannot start: {error}", fix_of_blocked(error), look
+            "job",
+            reason_of_blocked(error, Reason.STAGING_BLOCKED),
+            f"the staging Job cannot start: {error}",
+            fix_of_blocked(error),
+            look,
         )
     return broken("job", Reason.STAGING_WAITING, "the staging Job has not started yet", state="waiting", look=look)
 

@@ -21,6 +21,7 @@ from cli.plugin.chain import (
     look_claim,
     look_events,
     look_job,
+    reason_of_blocked,
 )
 from cli.plugin.output import size
 from cli.plugin.snapshot import Snapshot
@@ -250,7 +251,7 @@ def _base(seen: Snapshot) -> Link:
         if job.blocked_by and not job.finished:
             return broken(
                 "base",
-                Reason.DOWNLOAD_BLOCKED,
+                reason_of_blocked(job.blocked_by, Reason.DOWNLOAD_BLOCKED),
                 f'the download of base "{view.name_of(base)}" cannot start: {job.blocked_by}',
                 fix_of_blocked(job.blocked_by),
                 look=look_job(seen, job.name),
@@ -350,7 +351,7 @@ def _subtree(seen: Snapshot) -> Link:
     if job is not None and job.blocked_by:
         return broken(
             "subtree",
-            Reason.STAGING_BLOCKED,
+            reason_of_blocked(job.blocked_by, Reason.STAGING_BLOCKED),
             f"the subtree-sync Job cannot start: {job.blocked_by}",
             fix_of_blocked(job.blocked_by),
             look=look_job(seen, job.name),

@@ -26,10 +26,11 @@ from api.kinds import (
 from api.names import LABEL_ARTIFACT, LABEL_SERVICE, LEASE_NAME, inference_service_name
 from api.view import Json
 from cli.plugin.access import ProblemError
-from cli.plugin.snapshot import Snapshot, event_time
+from cli.plugin.snapshot import Snapshot, job_state
 from cli.plugin.world import DemandWorld, Known, complete
 from kube.client import Client
 from kube.errors import Forbidden, NotFound
+from reconcile.jobs import event_time, last_warning
 from reconcile.objects import label_value
 from reconcile.service.manifests import cache_kind
 from rules.references import Resolved
@@ -64,8 +65,7 @@ def ask_of(service: Json) -> Any:
             if isinstance(artifact, Mapping) and artifact:
                 judge_stored(AIM_ARTIFACT, artifact, world)
         for artifact in facts.artifacts.values():
-            named = view.text(artifact, "spec", "runtimeConfigName") or view.runtime_config_name(service)
-            resolve_runtime_config(world, view.namespace_of(service), named)
+            resolve_runtime_config(world, view.namespace_of(service), view.runtime_config_name(artifact))
 
     return ask
 
@@ -113,14 +113,16 @@ async def complete_snapshot(client: Client, service: Json, world: DemandWorld, k
         leases = group.create_task(reader.leases())
         nodes = group.create_task(reader.maybe(NODE))
         events = group.create_task(reader.events(namespace, name))
+    all_jobs, all_pods = (_once(obj for task in tasks for obj in task.result()) for tasks in (jobs, pods))
     return Snapshot(
         service=service,
         now=datetime.now(UTC),
         world=world,
         caches=caches.result(),
         claims={view.name_of(claim): claim for task in claims if (claim := task.result()) is not None},
-        jobs=_once(job for task in jobs for job in task.result()),
-        pods=_once(pod for task in pods for pod in task.result()),
+        jobs=all_jobs,
+        pods=all_pods,
+        warnings=await reader.warnings(namespace, all_jobs, all_pods),
         isvc=isvc.result(),
         deployment=deployment.result(),
         config_maps=tuple(maps.result()),
@@ -202,6 +204,19 @@ class _Reader:
         except Forbidden:
             return ()
         return tuple(sorted(found, key=event_time, reverse=True)[:_MOST_EVENTS])
+
+    async def warnings(self, namespace: str, jobs: Iterable[Json], pods: tuple[Json, ...]) -> dict[str, str]:
+        """Return the last warning about each Job that waits, by its UID."""
+        found: dict[str, str] = {}
+        for job in jobs:
+            state = job_state(job, pods)
+            if state.phase == "waiting" and not state.blocked_by:
+                try:
+                    events = await self._fields(EVENT, namespace, f"involvedObject.uid={state.pod_uid or state.uid}")
+                except Forbidden:
+                    break
+                found[state.uid] = last_warning(events)
+        return found
 
     async def _fields(self, kind: Kind, namespace: str | None, selector: str) -> list[Json]:
         found: list[Json] = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from api.errors import FieldError
 from api.kinds import AIM_SERVICE
 from api.names import LABEL_ROLE, inference_service_name
 from api.view import Json
-from reconcile.jobs import JobState, read_job
+from reconcile.jobs import JobState, read_job, why_waiting
 from rules.seen import ServiceSeen, see_service
 from rules.validate import judge_stored
 from rules.world import World
@@ -25,7 +25,8 @@ class Snapshot:
 
     `world`: other AIM objects; `caches`: caches for its profile or template; `claims` by name; `jobs` and `pods`: those
     of the service and of its base; `leases` of the controllers and `nodes`: None if this user is not allowed to read
-    them; `unreadable`: kinds that this user is not allowed to read.
+    them; `unreadable`: kinds that this user is not allowed to read; `warnings`: by UID of a Job that waits, the last
+    warning in its events or those of its pod.
     """
 
     service: Json
@@ -42,6 +43,7 @@ class Snapshot:
     leases: tuple[Json, ...] | None = None
     nodes: tuple[Json, ...] | None = None
     unreadable: frozenset[str] = frozenset()
+    warnings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> ServiceSeen:
@@ -98,20 +100,16 @@ class Snapshot:
         for job in self.jobs:
             owners = {view.dig(ref, "uid") for ref in view.items(job, "metadata", "ownerReferences")}
             if view.uid_of(owner) in owners and view.text(job, "metadata", "labels", LABEL_ROLE) == role:
-                pods = [pod for pod in self.pods if _owned(pod, view.uid_of(job))]
-                found.append(read_job(job, pods))
+                state = job_state(job, self.pods)
+                why = why_waiting(state, self.now, self.warnings.get(state.uid, ""))
+                found.append(replace(state, blocked_by=why))
         return sorted(found, key=lambda job: job.attempt)
+
+
+def job_state(job: Json, pods: Iterable[Json]) -> JobState:
+    """Return the state of a Job, given its pods among others."""
+    return read_job(job, [pod for pod in pods if _owned(pod, view.uid_of(job))])
 
 
 def _owned(obj: Json, uid: str) -> bool:
     return any(view.dig(ref, "uid") == uid for ref in view.items(obj, "metadata", "ownerReferences"))
-
-
-def event_time(event: Json) -> str:
-    """Return when an event was last seen, as written; empty if it has no time."""
-    return (
-        view.text(event, "series", "lastObservedTime")
-        or view.text(event, "lastTimestamp")
-        or view.text(event, "eventTime")
-        or str(view.dig(event, "metadata", "creationTimestamp") or "")
-    )

@@ -22,7 +22,8 @@ from api.view import (
 )
 from api.words import parse_time
 from cli.plugin.output import BAD, BOLD, DIM, WAIT, Cell, Line, columns, head, line, size, state
-from cli.plugin.snapshot import Snapshot, event_time
+from cli.plugin.snapshot import Snapshot
+from reconcile.jobs import event_time
 from rules.rank import SUPPORTED_RANKS
 from rules.references import Resolved, Unreadable
 

@@ -37,7 +37,7 @@ from reconcile.artifact.manifests import cache_claim_name, disk_claim_name, rend
 from reconcile.artifact.users import DiskUsers, disk_use
 from reconcile.conditions import too_large
 from reconcile.controllers import Keys, Tools, keys, owner_key, watch_jobs
-from reconcile.decision import Decision, EventNote
+from reconcile.decision import Decision, EventNote, sooner
 from reconcile.objects import artifact_names, owned_by
 from reconcile.world import CACHE_KINDS, word
 from rules.bounds import beyond
@@ -121,6 +121,7 @@ class ArtifactController:
             tools.turns.leave((self.name, key))
             decision = Decision(status=too_large(artifact, large.error, tools.now()), at_rest=True)
             return await tools.shell.carry_out(AIM_ARTIFACT, artifact, decision)
+        look = await tools.look_at_starts(artifact)
         seen = await self._with_problems(self._observe(key, artifact))
         seen = replace(seen, free_jobs=tools.turns.free((self.name, key)))
         decision = decide(seen)
@@ -129,7 +130,7 @@ class ArtifactController:
         )
         if decision.sweep and seen.disk_claim is not None:
             await self._sweep(artifact, view.name_of(seen.disk_claim), decision)
-        return recheck
+        return sooner(recheck, look)
 
     def _observe(self, key: Key, artifact: Json) -> ArtifactFacts:
         tools = self._tools

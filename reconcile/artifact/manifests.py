@@ -149,7 +149,7 @@ def render_fetch_job(
     settings: ReconcileSettings,
 ) -> dict[str, Any]:
     """Return the Job that downloads a base model into its claim; without a claim it only measures the source."""
-    credentials = job_credentials(config, env, view.items(artifact, "spec", "env"))
+    credentials = job_credentials(config, view.source_uri(artifact), env, view.items(artifact, "spec", "env"))
     # unset: files in subfolders are left out by the command itself (docs/contract.md, Model artifacts)
     filters = view.mapping(artifact, "spec", "downloadFilter") or view.mapping(config, "storage", "downloadFilter")
     spec = FetchSpec(

@@ -15,8 +15,8 @@ from reconcile.artifact.manifests import headroom_percent, render_cache_claim, r
 from reconcile.artifact.status import config_valid, display_size, render_status, storage_conditions
 from reconcile.artifact.sweep import decide_sweep
 from reconcile.conditions import Condition
-from reconcile.decision import Decision, Draft
-from reconcile.jobs import WAITS_FOR_TURN
+from reconcile.decision import Decision, Draft, EventNote
+from reconcile.jobs import WAITS_FOR_TURN, naming_reference, same_trouble
 
 
 def decide_model(seen: ArtifactFacts) -> Decision:
@@ -34,6 +34,8 @@ def decide_model(seen: ArtifactFacts) -> Decision:
     download = decide_download(seen, draft, allowed=usable)
     sweep = decide_sweep(seen, draft)
     ready = _ready(seen, valid, download)
+    if ready.reason == Reason.DOWNLOAD_BLOCKED and _is_news(seen, ready):
+        draft.events.append(EventNote("Warning", spoken(ready.message.partition(":")[0]), ready.message))
     fields = _fields(seen, download) | sweep.status
     for carried in ("lastUsed", "lastRestage"):
         fields[carried] = view.dig(seen.artifact, "status", carried)
@@ -82,15 +84,15 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
         allowed = ", ".join(seen.settings.allowed_download_images)
         message = f'image "{download.refused_image}" is not allowed for download Jobs; allowed prefixes: {allowed}'
         return Condition("Ready", "False", Reason.DOWNLOAD_IMAGE_NOT_ALLOWED, message)
+    running = download.running
+    if running is not None and running.blocked_by:
+        return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, _blocked(seen, running.blocked_by))
     if reason := view.text(recorded, "reason"):
         words = f"{view.text(recorded, 'message') or ''} (retried automatically)".strip()
         return Condition("Ready", "False", spoken(reason), words)
     if not seen.config.readable:
         message = f'RuntimeConfig "{seen.config.name}" cannot be read: storage and credentials are not known'
         return Condition("Ready", "False", Reason.RUNTIME_CONFIG_UNREADABLE, message)
-    running = download.running
-    if running is not None and running.blocked_by:
-        return Condition("Ready", "False", Reason.DOWNLOAD_BLOCKED, running.blocked_by)
     if download.queued:
         return Condition("Ready", "False", Reason.QUEUED, WAITS_FOR_TURN)
     if seen.claim is None and model_size(seen) is None:
@@ -98,6 +100,19 @@ def _ready(seen: ArtifactFacts, valid: Condition, download: Download) -> Conditi
     if running is not None and running.phase == "running":
         return Condition("Ready", "False", Reason.DOWNLOADING, "the base model is being downloaded")
     return Condition("Ready", "False", Reason.PENDING, "waiting for the claim and the download to start")
+
+
+def _is_news(seen: ArtifactFacts, ready: Condition) -> bool:
+    """Whether the status did not report yet that the download cannot start for this reason."""
+    before = view.condition(seen.artifact, "Ready")
+    said = (view.text(before, "message") or "").partition(":")[0]
+    return before.get("reason") != ready.reason or said != ready.message.partition(":")[0]
+
+
+def _blocked(seen: ArtifactFacts, said: str) -> str:
+    """Return why the download cannot start; where only the kubelet's wording changes, the message stays."""
+    before = view.text(view.condition(seen.artifact, "Ready"), "message") or ""
+    return before if same_trouble(said, before) else naming_reference(said, seen.config.value("artifact", "s3")[1])
 
 
 def _phase(ready: Condition, download: Download) -> str:

@@ -7,13 +7,14 @@ Source: docs/contract.md, Subtree sync, Staging, Durable truth, Retry and refres
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from api import view
 from api.names import ANNOTATION_RESTAGE, ANNOTATION_RETRY_STAGING
-from api.reasons import Reason
+from api.reasons import Reason, spoken
 from api.view import AdapterRef, Json
 from api.words import parse_time
 from reconcile.decision import Delete, EventNote
@@ -45,7 +46,7 @@ from reconcile.service.loading import (
     may_list,
     recounted,
 )
-from reconcile.service.moves import Move, events_of
+from reconcile.service.moves import Move, cannot_start, events_of
 from reconcile.service.staging import StageJobs, Work
 from rules.references import Unreadable
 
@@ -125,7 +126,7 @@ class _Pass:
             tuple(entries),
             tuple(self.work.create),
             tuple(self.work.delete),
-            (*self.events, *events_of(self.moved)),
+            (*self.events, *events_of(self.moved), *self._blocked_events()),
             self.work.recheck,
             tuple(entry for entry in on_disk.values() if entry["state"] != "Deleting"),
             tuple(self.awaited),
@@ -331,6 +332,21 @@ class _Pass:
             return None
         self.work.look_again(over - seen.now)
         return entry
+
+    def _blocked_events(self) -> Iterator[EventNote]:
+        """Return one event for each reason why Jobs cannot start: on the service, and on each adapter's artifact."""
+        reasons: dict[str, list[str]] = {}
+        for name, said in self.work.blocked:
+            reasons.setdefault(said, []).append(name)
+        for said, names in reasons.items():
+            reason = spoken(said.partition(":")[0])
+            yield from (EventNote("Warning", reason, words) for words in cannot_start(names, said))
+            for name in names:
+                artifact = self.seen.artifacts.get(name)
+                if artifact is not None and not isinstance(artifact, Unreadable):
+                    whose = f'AIMService "{view.name_of(self.seen.service)}"'
+                    words = f'{whose} cannot stage adapter "{name}" yet: {said}'
+                    yield EventNote("Warning", reason, words, about=artifact)
 
     # -- state changes ----------------------------------------------------------------------------------------------
 

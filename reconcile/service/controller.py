@@ -34,7 +34,7 @@ from kube.engine import Watch, keys_of_both
 from kube.poll import Poller, Question
 from reconcile.conditions import too_large
 from reconcile.controllers import REFUSED_AGAIN, Keys, Tools, keys, owner_key, unless_progress, url_host, watch_jobs
-from reconcile.decision import Decision, EventNote
+from reconcile.decision import Decision, EventNote, sooner
 from reconcile.pods import mounted_by, server_started
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import OF_THE_SERVER, decide
@@ -107,13 +107,12 @@ class ServiceController:
         return [*self._by_name("profile")(profile), *owner_key(AIM_SERVICE)(profile)]
 
     def _by_config(self, config: Json) -> Keys:
-        """Services that use the RuntimeConfig, and those that declare an adapter which names it for its Jobs."""
+        """Services that use the RuntimeConfig, and those that declare an adapter whose Jobs use it."""
         found = list(self._by_name("runtime-config")(config))
         namespace, name = view.namespace_of(config), view.name_of(config)
         index, wanted = ("runtime-config", f"{namespace}/{name}") if namespace else ("any-runtime-config", name)
         for artifact in self._tools.informers[AIM_ARTIFACT].by_index(index, wanted):
-            if view.text(artifact, "spec", "runtimeConfigName"):
-                found += keys(self._services("adapter", word(artifact, view.name_of(artifact))))
+            found += keys(self._services("adapter", word(artifact, view.name_of(artifact))))
         return dict.fromkeys(found)
 
     def _by_model(self, model: Json) -> Keys:
@@ -198,6 +197,7 @@ class ServiceController:
             tools.turns.leave((self.name, key))
             decision = Decision(status=too_large(service, large.error, tools.now()), at_rest=True)
             return await tools.shell.carry_out(AIM_SERVICE, service, decision)
+        look = await tools.look_at_starts(service)
         seen = self._observe(key, service)
         self._note_taken(key, taken=seen.isvc is not None and seen.live is None)
         decision = decide(seen)
@@ -211,7 +211,7 @@ class ServiceController:
                 raise
             return self._refused(key, service, error)
         self._refusals.pop(key, None)
-        return recheck
+        return sooner(recheck, look)
 
     def _note_taken(self, key: Key, *, taken: bool) -> None:
         """Remember who waits for a name: no owner reference of that InferenceService leads here when it is deleted."""

@@ -6,12 +6,10 @@ One file for each step: `cache`, `subtree`, `adapters`, `serving`, `report`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from api import view
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
-from api.reasons import Reason
-from api.view import Json
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
 from reconcile.service.adapters import AdaptersDecision, decide_adapters
@@ -36,9 +34,8 @@ from reconcile.service.serving import (
 )
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
 from rules.base import resolve_base
-from rules.environment import merge_env
 from rules.references import Unreadable
-from rules.runtime_config import MergedRuntimeConfig, resolve_runtime_config
+from rules.runtime_config import AdapterConfig, adapter_runtime_config
 
 OF_THE_SERVER = frozenset({CONFIG_MAP, INFERENCE_SERVICE})
 
@@ -91,7 +88,7 @@ def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
         and not seen.stage_jobs
     ):
         return AdaptersDecision(at_rest=True)
-    configs, wiring = _job_configs(seen), seen.wiring
+    wiring = seen.wiring
     decided = decide_adapters(
         AdapterFacts(
             service=seen.service,
@@ -107,10 +104,10 @@ def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
             max_rank=ceiling_in_force(seen),
             stage_jobs=seen.stage_jobs,
             progress=seen.progress,
-            configs=configs.specs,
-            config_problems=configs.problems,
+            configs=_job_configs(seen),
             pull_secrets=job_pull_secrets(seen),
             pods=seen.pods,
+            gpu_resource=seen.plan.gpu_resource if seen.plan is not None else None,
             free_jobs=seen.free_jobs,
         )
     )
@@ -122,51 +119,11 @@ def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
     return decided
 
 
-@dataclass(frozen=True, slots=True)
-class _JobConfigs:
-    """By adapter name: the RuntimeConfig of its Jobs, or why it is not known."""
-
-    specs: dict[str, Json] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-
-
-def _job_configs(seen: ServiceFacts) -> _JobConfigs:
-    """Return what the Jobs of each adapter are configured by.
-
-    The adapter's own RuntimeConfig, where it names one, is laid over the service's: env by name, and its `artifact.s3`
-    block replaces the service's. A config that cannot be read starts no Job: it would run with wrong credentials.
-    Source: docs/contract.md, Configuration of an adapter.
-    """
-    configs = _JobConfigs()
-    for name, artifact in seen.facts.artifacts.items():
-        if artifact is None or isinstance(artifact, Unreadable):
-            continue
-        service_config = seen.facts.config
-        own_name = view.text(artifact, "spec", "runtimeConfigName")
-        own = resolve_runtime_config(seen.facts.world, view.namespace_of(seen.service), own_name) if own_name else None
-        problem = _config_problem(service_config) or (_config_problem(own, required=True) if own else "")
-        if problem:
-            configs.problems[name] = problem
-        configs.specs[name] = _laid_over(service_config.spec, own.spec) if own else service_config.spec
-    return configs
-
-
-def _config_problem(config: MergedRuntimeConfig, *, required: bool = False) -> str:
-    if not config.readable:
-        message = f'RuntimeConfig "{config.name}" cannot be read, so its credentials are not known'
-        return f"{Reason.RUNTIME_CONFIG_UNREADABLE}: {message}"
-    if required and config.missing:
-        return (
-            f'{Reason.RUNTIME_CONFIG_NOT_FOUND}: no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.name}" exists'
-        )
-    return ""
-
-
-def _laid_over(under: Json, over: Json) -> Json:
-    merged = dict(under)
-    merged["env"] = list(merge_env(view.items(under, "env"), view.items(over, "env")).values())
-    if s3 := view.mapping(over, "artifact", "s3"):
-        merged["artifact"] = dict(view.mapping(under, "artifact")) | {"s3": s3}
-    if secrets := view.items(over, "imagePullSecrets"):
-        merged["imagePullSecrets"] = list(secrets)
-    return merged
+def _job_configs(seen: ServiceFacts) -> dict[str, AdapterConfig]:
+    """Return what the Jobs of each adapter are configured by, by name of the adapter."""
+    config, world = seen.facts.config, seen.facts.world
+    return {
+        name: adapter_runtime_config(world, config, artifact)
+        for name, artifact in seen.facts.artifacts.items()
+        if artifact is not None and not isinstance(artifact, Unreadable)
+    }

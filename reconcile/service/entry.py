@@ -22,6 +22,7 @@ from reconcile.service.loading import ON_DISK, ServerPod
 from reconcile.settings import ReconcileSettings
 from rules.rank import round_up
 from rules.references import ArtifactState
+from rules.runtime_config import AdapterConfig
 
 NOT_FOUND = Reason.ADAPTER_ARTIFACT_NOT_FOUND
 RANK_EXCEEDS = Reason.ADAPTER_RANK_EXCEEDS_CEILING
@@ -42,8 +43,7 @@ class AdapterFacts:
 
     `findings`: adapter name → what is wrong with it. `claim`/`claim_uid`: the adapter disk, empty while there is none.
     `synced`: the disk knows the present declared set. `mounted`: claim of the disk that the InferenceService mounts,
-    empty while it mounts none. `configs`: adapter name → merged RuntimeConfig spec of its Jobs;
-    `config_problems`: adapter name → why that is not known (`Reason: message`).
+    empty while it mounts none. `configs`: adapter name → what its Jobs are configured by.
     """
 
     service: Json
@@ -58,11 +58,11 @@ class AdapterFacts:
     max_rank: int | None = None
     stage_jobs: tuple[JobState, ...] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)  # by Job UID
-    configs: Mapping[str, Json] = field(default_factory=dict)
-    config_problems: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, AdapterConfig] = field(default_factory=dict)
     mounted: str = ""
     pull_secrets: tuple[Any, ...] = ()
     pods: tuple[ServerPod, ...] = ()  # ready ones
+    gpu_resource: str | None = None  # of the predictor, where it has a name of its own
     free_jobs: int | None = None  # staging Jobs that may start now; None: any number
 
     @property

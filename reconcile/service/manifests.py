@@ -133,6 +133,7 @@ def render_sync_job(
     pull_secrets: Sequence[Any],
     settings: ReconcileSettings,
     config: Json = view.EMPTY,
+    gpu_resource: str | None = None,
 ) -> dict[str, Any]:
     """Return the Job that makes the service's subtree and prunes what is not declared."""
     spec = SyncSpec(
@@ -157,6 +158,7 @@ def render_sync_job(
         labels={LABEL_SERVICE: label_value(view.name_of(service))},
         propagated=propagated_labels(service, config),
         claims=(ClaimMount(ADAPTER_VOLUME, claim, DISK_MOUNT),),
+        gpu_resource=gpu_resource,
         pull_secrets=pull_secrets,
     )
     return render_job(plan, settings)
@@ -175,6 +177,7 @@ class Staging:
     max_rank: int
     fresh: bool = False
     hold_changed: bool = False
+    gpu_resource: str | None = None
 
 
 def render_stage_job(
@@ -186,7 +189,10 @@ def render_stage_job(
     """
     adapter, base_claim = staging.adapter, _base_claim(staging.base)
     credentials = job_credentials(
-        config, view.items(service, "spec", "caching", "env"), view.items(adapter, "spec", "env")
+        config,
+        view.source_uri(adapter),
+        view.items(service, "spec", "caching", "env"),
+        view.items(adapter, "spec", "env"),
     )
     spec = _stage_spec(service, staging, credentials, settings, base_dir=BASE_MOUNT if base_claim else None)
     claims = [ClaimMount(ADAPTER_VOLUME, staging.claim, DISK_MOUNT)]
@@ -210,6 +216,7 @@ def render_stage_job(
         propagated=propagated_labels(service, config),
         claims=tuple(claims),
         credentials=credentials,
+        gpu_resource=staging.gpu_resource,
         pull_secrets=[*pull_secrets, *view.items(adapter, "spec", "imagePullSecrets")],
         progress=True,
     )

@@ -18,7 +18,7 @@ from api.reasons import Reason
 from api.view import Json
 from api.words import parse_time
 from reconcile.decision import Delete, sooner
-from reconcile.jobs import WAITS_FOR_TURN, JobState, retry_at
+from reconcile.jobs import WAITS_FOR_TURN, JobState, keeps_from_starting, naming_reference, retry_at, same_trouble
 from reconcile.objects import label_value, timestamp
 from reconcile.service.entry import (
     HELD,
@@ -32,6 +32,7 @@ from reconcile.service.entry import (
 )
 from reconcile.service.loading import may_list
 from reconcile.service.manifests import Staging, render_stage_job
+from rules.runtime_config import AdapterConfig
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class Work:
     """What a pass over the adapters of a service has to do so far.
 
     `queued`: Jobs wait for their turn. `restless`: something may follow from what this pass writes. `calm`: names of
-    adapters that changed and now wait for a Job, or for nothing.
+    adapters that changed and now wait for a Job, or for nothing. `blocked`: names of adapters whose Jobs cannot start,
+    each with a reason that is news.
     """
 
     create: list[dict[str, Any]] = field(default_factory=list)
@@ -48,6 +50,7 @@ class Work:
     restless: bool = False
     queued: bool = False
     calm: set[str] = field(default_factory=set)
+    blocked: list[tuple[str, str]] = field(default_factory=list)
 
     def drop(self, service: Json, job: JobState) -> None:
         """Delete a Job, once."""
@@ -94,7 +97,7 @@ class StageJobs:
                 return self._running(entry, job)
         if not self.seen.synced or self._other_writer(entry):
             return self._waiting(entry)
-        if problem := self.seen.config_problems.get(entry["name"]):
+        if problem := _config_problem(self._config(entry["name"])):
             return without(entry, "progress") | {"state": "Pending", "lastError": problem}
         if not self._due(entry, artifact):
             return without(entry, "progress")
@@ -123,8 +126,10 @@ class StageJobs:
             entry = without(entry, "nextRetryTime")
         if job.phase == "waiting":
             if job.blocked_by:
-                return without(entry, "progress") | {"state": "Pending", "lastError": job.blocked_by}
-            return entry if entry.get("state") == "Failed" else without(entry, "lastError") | {"state": "Pending"}
+                return self._blocked(entry, job.blocked_by)
+            if entry.get("state") == "Failed" or keeps_from_starting(reason_of(entry)):
+                return entry
+            return without(entry, "lastError") | {"state": "Pending"}
         progress = self.seen.progress.get(job.uid)
         if progress is not None:
             entry["progress"] = {
@@ -133,6 +138,19 @@ class StageJobs:
                 "percentage": progress.percentage,
             }
         return without(entry, "lastError") | {"state": "Downloading"}
+
+    def _blocked(self, entry: dict[str, Any], said: str) -> dict[str, Any]:
+        """Return the entry of an adapter whose Job cannot start; the first time for a reason, an event reports it."""
+        said = naming_reference(said, self._config(entry["name"]).s3_origin)
+        before = view.text(entry, "lastError") or ""
+        if same_trouble(said, before):
+            said = before
+        elif reason_of(entry) != said.partition(":")[0]:
+            self.work.blocked.append((entry["name"], said))
+        return without(entry, "progress") | {"state": "Pending", "lastError": said}
+
+    def _config(self, name: str) -> AdapterConfig:
+        return self.seen.configs.get(name, _NO_CONFIG)
 
     def _due(self, entry: Json, artifact: Json) -> bool:
         """Whether to try now: never tried, time is over, or something changed that may fix it."""
@@ -179,20 +197,25 @@ class StageJobs:
             base=seen.base,
             max_rank=seen.max_rank or 0,
             fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
+            gpu_resource=seen.gpu_resource,
             hold_changed=seen.mode == "dynamic" and not held and may_list(seen.pods, entry["adapterPath"]),
         )
-        config = seen.configs.get(view.text(artifact, "metadata", "name") or "", view.EMPTY)
-        self.work.create.append(render_stage_job(seen.service, staging, config, seen.pull_secrets, seen.settings))
+        config = self._config(view.name_of(artifact))
+        job = render_stage_job(seen.service, staging, config.spec, seen.pull_secrets, seen.settings)
+        self.work.create.append(job)
         started = {"artifactGeneration": view.generation_of(artifact), "stagedForMaxRank": seen.max_rank}
         if entry.get("state") == "Failed":  # stays so until the new attempt really runs
             self.work.restless = True
             return entry | started
         if not entry.get("nextRetryTime"):
             self.work.calm.add(entry["name"])
-        return without(entry, "lastError") | started | {"state": "Pending"}
+        if not keeps_from_starting(reason_of(entry)):
+            entry = without(entry, "lastError")
+        return entry | started | {"state": "Pending"}
 
     def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
         """Write down how an attempt ended (docs/contract.md, Durable truth); its Job goes in the same pass."""
+        could_not_start = view.text(entry, "lastError") if keeps_from_starting(reason_of(entry)) else None
         entry = without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
         result = job.result
         if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
@@ -216,6 +239,8 @@ class StageJobs:
             return self._succeeded(entry, result, job.finished_at or self.seen.now)
         retry = retry_at(job.finished_at or self.seen.now, job.attempt, self.seen.settings, result.retry_after_seconds)
         self.work.look_again(retry - self.seen.now)
+        if could_not_start and result.reason == Reason.JOB_DEADLINE_EXCEEDED:  # no pod of it ever ran
+            return entry | {"state": "Pending", "lastError": could_not_start, "nextRetryTime": timestamp(retry)}
         return entry | {
             "state": "Failed",
             "lastError": last_error(result.reason, result.message),
@@ -237,6 +262,20 @@ class StageJobs:
             return entry
         listed = may_list(staying, entry["adapterPath"])
         return entry | {"lastError": last_error(RESTART_REQUIRED, OLD_CONTENT if listed else NOT_LOADED_YET)}
+
+
+_NO_CONFIG = AdapterConfig(view.EMPTY)
+
+
+def _config_problem(config: AdapterConfig) -> str:
+    """Return why no Job of an adapter may start: it would run with wrong credentials."""
+    if config.unreadable:
+        message = f'RuntimeConfig "{config.unreadable}" cannot be read, so its credentials are not known'
+        return f"{Reason.RUNTIME_CONFIG_UNREADABLE}: {message}"
+    if config.missing:
+        message = f'no AIMRuntimeConfig or AIMClusterRuntimeConfig "{config.missing}" exists'
+        return f"{Reason.RUNTIME_CONFIG_NOT_FOUND}: {message}"
+    return ""
 
 
 def found_undeclared(job: JobState) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 from api import view
 from api.kinds import JOB
 from api.names import sync_key
-from api.reasons import Reason
+from api.reasons import Reason, spoken
 from api.view import Json
-from reconcile.decision import Draft
+from reconcile.decision import Draft, EventNote
 from reconcile.jobs import JobState, retry_at
 from reconcile.service.facts import ServiceFacts
 from reconcile.service.manifests import render_sync_job
@@ -200,7 +200,7 @@ class _Sync:
                 self._make(key, paths, 1)
             return ""
         if not newest.finished:
-            return newest.blocked_by
+            return self._blocked(newest.blocked_by)
         result = newest.result
         problem = (
             f"{result.reason}: {result.message}" if result else f"{Reason.JOB_FAILED}: the subtree-sync Job failed"
@@ -213,6 +213,15 @@ class _Sync:
             self._drop(newest)
         return problem
 
+    def _blocked(self, said: str) -> str:
+        """Return why the Job cannot start; the first time for a reason, an event reports it."""
+        before = view.text(view.condition(self.seen.service, "Adapters"), "message") or ""
+        reason = said.partition(":")[0]
+        if said and f"{reason}: " not in before:
+            words = f"the directory of the service on the adapter disk cannot be synchronized yet: {said}"
+            self.draft.events.append(EventNote("Warning", spoken(reason), words))
+        return said
+
     def _make(self, key: str, paths: list[str], attempt: int) -> None:
         job = render_sync_job(
             self.seen.service,
@@ -223,6 +232,7 @@ class _Sync:
             pull_secrets=job_pull_secrets(self.seen),
             settings=self.seen.settings,
             config=self.seen.facts.config.spec,
+            gpu_resource=self.seen.plan.gpu_resource if self.seen.plan is not None else None,
         )
         self.draft.create.append((JOB, job))
 

@@ -46,10 +46,11 @@ from disk.layout import Layout, UnsafeNameError
 from disk.sources.guard import is_refused
 from kube.auth import plain_credentials
 from kube.client import Client
-from reconcile.controllers import Tools, parse_progress
+from reconcile.controllers import Tools, parse_progress, utc_now
 from reconcile.jobs import JobPlan, job_credentials, literally, render_job
 from reconcile.service.decide import decide
 from reconcile.settings import ReconcileSettings
+from reconcile.starts import Starts
 from reconcile.world import _INDEXES, OURS, make_informers
 from rules.environment import PREDICTOR_ENV
 from rules.examples import NAMESPACE, judge_example, manifest, scene
@@ -168,7 +169,8 @@ def tools_over(*objects: tuple[Kind, JsonObject]) -> Tools:
     informers = make_informers(cast("Any", None))
     for number, (kind, obj) in enumerate(objects, 1):
         informers[kind].store({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(number)}})
-    return Tools(informers, *[cast("Any", None)] * 5)
+    absent = cast("Any", None)
+    return Tools(informers, absent, absent, absent, absent, absent, Starts(absent, utc_now))
 
 
 @pytest.mark.parametrize("kind", [JOB, CONFIG_MAP, INFERENCE_SERVICE, POD], ids=lambda kind: kind.kind)
@@ -569,7 +571,7 @@ def test_expansion_puts_no_credential_into_the_environment_of_a_job(role: str) -
         args=[],
         key="k",
         deadline=timedelta(minutes=1),
-        credentials=job_credentials(config),
+        credentials=job_credentials(config, "hf://acme/medical-lora"),
     )
     (container,) = render_job(plan, ReconcileSettings())["spec"]["template"]["spec"]["containers"]
     env = {entry["name"]: entry for entry in container["env"]}

@@ -261,7 +261,7 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "broken",
         "SourceUnauthorized",
     ),
-    "the download cannot start": (fetch_blocked, "base", "broken", "DownloadBlocked"),
+    "the download cannot start": (fetch_blocked, "base", "broken", "ImagePullBackOff"),
     "the cache claim stays unbound": (
         claim_says("CacheStorageReady", "ClaimUnbound"),
         "base",
@@ -373,6 +373,24 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "job",
         "broken",
         "StagingBlocked",
+    ),
+    "a volume of the Job is missing": (
+        lambda scene: scene.adapter(state="Pending", lastError='FailedMount: secret "s3" not found'),
+        "job",
+        "broken",
+        "FailedMount",
+    ),
+    "a quota refuses the Job's pod": (
+        lambda scene: scene.adapter(state="Pending", lastError="FailedCreate: exceeded quota: team"),
+        "job",
+        "broken",
+        "FailedCreate",
+    ),
+    "the Job is suspended": (
+        lambda scene: scene.adapter(state="Pending", lastError='JobSuspended: the queue "gpu" suspends the Job'),
+        "job",
+        "broken",
+        "JobSuspended",
     ),
     "it downloads": (
         lambda scene: scene.adapter(state="Downloading", progress={"percentage": 40, "totalBytes": 100}),
