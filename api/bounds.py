@@ -187,9 +187,7 @@ def apply(schema: dict[str, Any], path: tuple[str, ...] = (), *, status: bool = 
     entries = IN_STATUS if status else of_entries(path)
     string = STATUS_STRING if status else of_string(path)
     if out.get("x-kubernetes-preserve-unknown-fields"):
-        for word in ("maxItems", "maxLength", "maxProperties"):
-            _at_most(out, word, MOST_FREE_FORM_BYTES if not status else STATUS_STRING.most)
-        return out
+        return of_anything(out, status=status)
     if "enum" not in out and (kind == "string" or out.get("x-kubernetes-int-or-string")):
         _at_most(out, "maxLength", string.most)
     if kind == "array":
@@ -202,6 +200,14 @@ def apply(schema: dict[str, Any], path: tuple[str, ...] = (), *, status: bool = 
         out["properties"] = {
             name: apply(child, (*path, name), status=status) for name, child in out["properties"].items()
         }
+    return out
+
+
+def of_anything(schema: dict[str, Any], *, status: bool = False) -> dict[str, Any]:
+    """Return the schema of a part that holds fields which no schema describes, with a bound for each type."""
+    out = dict(schema)
+    for word in ("maxItems", "maxLength", "maxProperties"):
+        _at_most(out, word, MOST_FREE_FORM_BYTES if not status else STATUS_STRING.most)
     return out
 
 

@@ -8,6 +8,7 @@ Source: Kubernetes documentation, "Extend the API with CustomResourceDefinitions
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from api import bounds, kinds
@@ -26,10 +27,16 @@ def object_schema(kind: Kind) -> Schema:
     schema["properties"]["metadata"] = {"type": "object"}  # a CRD cannot restrict it further
     properties = schema["properties"]
     properties["spec"] = bounds.apply(properties["spec"])
-    properties["status"] = bounds.apply(_tolerant(properties["status"]), status=True)
+    properties["status"] = _open(bounds.apply(_tolerant(properties["status"]), status=True))
     for word in ("apiVersion", "kind"):
         properties[word]["maxLength"] = bounds.MOST_NAME
     return schema
+
+
+@cache
+def status_fields(kind: Kind) -> frozenset[str]:
+    """Return the fields of a kind's status that aim-adapters knows; others belong to other programs."""
+    return frozenset(object_schema(kind)["properties"]["status"]["properties"])
 
 
 def structural(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
@@ -95,6 +102,19 @@ def _nullable(node: Mapping[str, Any]) -> Mapping[str, Any] | None:
     choices = node.get("anyOf", [])
     others = [choice for choice in choices if choice != {"type": "null"}]
     return others[0] if len(others) == 1 < len(choices) else None
+
+
+def _open(status: Schema) -> Schema:
+    """Keep fields that aim-adapters does not know: other controllers, and backups of their objects, contain them."""
+    out = dict(status)
+    for word in ("items", "additionalProperties"):
+        if isinstance(out.get(word), dict):
+            out[word] = _open(out[word])
+    if "properties" in out:
+        out["properties"] = {name: _open(child) for name, child in out["properties"].items()}
+        out["x-kubernetes-preserve-unknown-fields"] = True
+        out = bounds.of_anything(out, status=True)
+    return out
 
 
 def _tolerant(status: Schema) -> Schema:

@@ -92,6 +92,12 @@ def integer(obj: object, *path: str | int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def accelerators(gpu: object) -> int | None:
+    """Return the accelerators of one replica by a `hardware.gpu` block; `count` is the deprecated name of the field."""
+    requests = integer(gpu, "requests")
+    return integer(gpu, "count") if requests is None else requests
+
+
 def strings(obj: object, *path: str) -> tuple[str, ...]:
     """Return the strings of the list at a path, others left out."""
     return tuple(item for item in items(obj, *path) if isinstance(item, str))

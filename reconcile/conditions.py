@@ -50,8 +50,11 @@ _MESSAGE_LIMIT = 32768  # the API server's own limit for a condition's message
 def render_conditions(
     obj: Json, conditions: Iterable[Condition], *, generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the list to store, sorted by type; a condition whose status did not change keeps its transition time."""
-    rendered = []
+    """Return the list to store, sorted by type; a condition whose status did not change keeps its transition time.
+
+    Conditions of other programs are kept as they are, in their place. Source: docs/contract.md, Conditions.
+    """
+    rendered: list[dict[str, Any]] = []
     for new in sorted(conditions, key=lambda entry: entry.type):
         old = view.condition(obj, new.type)
         kept = old.get("lastTransitionTime") if old.get("status") == new.status else None
@@ -65,7 +68,20 @@ def render_conditions(
                 "lastTransitionTime": kept or timestamp(now),
             }
         )
+    types = OWN_TYPES.union(entry["type"] for entry in rendered)
+    for place, entry in enumerate(view.items(obj, "status", "conditions")):
+        if view.text(entry, "type") not in types:
+            rendered.insert(place, entry)
     return rendered
+
+
+OWN_TYPES = frozenset(
+    {
+        *("ConfigValid", "CacheReady", "Adapters", "InferenceServiceReady", "Ready"),
+        *("CacheStorageReady", "AdapterDiskReady", "ArtifactsReady"),
+    }
+)
+"""Types of the conditions that aim-adapters writes, and removes where they no longer apply."""
 
 
 def too_large(obj: Json, error: FieldError, now: datetime) -> dict[str, Any]:
@@ -78,8 +94,9 @@ def too_large(obj: Json, error: FieldError, now: datetime) -> dict[str, Any]:
     if not serves:
         said.append(Condition("Ready", "False", Reason.CONFIG_INVALID, str(error)))
     generation = view.generation_of(obj)
-    new = render_conditions(obj, said, generation=generation, now=now)
-    types = {entry["type"] for entry in new}
+    types = {one.type for one in said}
+    rendered = render_conditions(obj, said, generation=generation, now=now)
+    new = [entry for entry in rendered if entry["type"] in types]
     kept = [entry for entry in view.items(obj, "status", "conditions") if view.text(entry, "type") not in types]
     return {
         **view.mapping(obj, "status"),

@@ -23,6 +23,7 @@ from api.kinds import (
     Kind,
 )
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY
+from api.schema import status_fields
 from api.view import Json
 from kube.client import Client
 from kube.errors import (
@@ -250,7 +251,9 @@ class Shell:
             raise ApplyRefusedError(kind, view.name_of(wanted), _unadopted(kind, view.name_of(wanted), maker))
 
     async def _store_status(self, kind: Kind, obj: Json, status: Mapping[str, Any], writer: Pass | None = None) -> None:
-        patch = merge_patch(view.mapping(obj, "status"), status)
+        stored = view.mapping(obj, "status")
+        foreign = {key: value for key, value in stored.items() if key not in status and key not in status_fields(kind)}
+        patch = merge_patch(stored, {**foreign, **status})
         if not patch:
             return
         body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": patch}

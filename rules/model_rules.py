@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api import view
-from api.errors import Cause, FieldError
+from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_CLUSTER_MODEL, AIM_CLUSTER_SERVICE_TEMPLATE, AIM_MODEL, AIM_SERVICE_TEMPLATE
 from api.reasons import Reason
 from rules.references import Missing, lookup
@@ -45,6 +45,22 @@ def model_with_several_sources(seen: Seen) -> Outputs:
         yield Finding(
             FieldError("spec.modelSources", Reason.TOO_MANY_MODEL_SOURCES, Cause.TOO_MANY, detail, count, hint)
         )
+
+
+@rule(
+    *TEMPLATES,
+    reason=Reason.FIELD_DEPRECATED,
+    fields="spec.hardware.gpu.count",
+    warns=True,
+    refused=Example("spec: {hardware: {gpu: {model: MI300X, count: 1}}}"),
+    passes=Example("spec: {hardware: {gpu: {model: MI300X, requests: 1}}}"),
+    when=("hardware",),
+)
+def accelerator_count_is_deprecated(seen: Seen) -> Outputs:
+    """The number of accelerators is `requests`; `count` is used where `requests` is absent."""
+    if view.dig(seen.spec, "hardware", "gpu", "count") is not None:
+        detail = "deprecated; use spec.hardware.gpu.requests"
+        yield FieldWarning("spec.hardware.gpu.count", Reason.FIELD_DEPRECATED, detail, 70)
 
 
 @rule(
@@ -130,8 +146,8 @@ def default_template_not_found_yet(seen: Seen) -> Outputs:
     reason=Reason.FIELD_NOT_IMPLEMENTED,
     fields="spec.hardware.gpu.minVram",
     warns=True,
-    refused=Example("spec: {hardware: {gpu: {model: MI300X, count: 1, minVram: 64Gi}}}"),
-    passes=Example("spec: {hardware: {gpu: {model: MI300X, count: 1}}}"),
+    refused=Example("spec: {hardware: {gpu: {model: MI300X, requests: 1, minVram: 64Gi}}}"),
+    passes=Example("spec: {hardware: {gpu: {model: MI300X, requests: 1}}}"),
     when=("hardware",),
 )
 def template_field_not_implemented(seen: Seen) -> Outputs:
@@ -145,8 +161,8 @@ def template_field_not_implemented(seen: Seen) -> Outputs:
     reason=Reason.ACCELERATOR_MODEL_UNFAMILIAR,
     fields="spec.hardware.gpu.model",
     warns=True,
-    refused=Example("spec: {hardware: {gpu: {model: MI300x, count: 1}}}"),
-    passes=Example("spec: {hardware: {gpu: {model: MI300X, count: 1}}}"),
+    refused=Example("spec: {hardware: {gpu: {model: MI300x, requests: 1}}}"),
+    passes=Example("spec: {hardware: {gpu: {model: MI300X, requests: 1}}}"),
     when=("hardware",),
 )
 def template_accelerator_unfamiliar(seen: Seen) -> Outputs:

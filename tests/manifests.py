@@ -31,7 +31,10 @@ STORAGE: JsonObject = {
 MODEL_SOURCES: list[JsonObject] = [
     {"modelId": "org/name", "sourceUri": "hf://org/name/sub@main", "size": "60Gi", "env": ENV},
 ]
-HARDWARE: JsonObject = {"gpu": {"model": "MI300X", "count": 1, "minVram": "192Gi", "resourceName": "amd.com/gpu"}}
+HARDWARE: JsonObject = {
+    "gpu": {"model": "MI300X", "requests": 1, "count": 1, "minVram": "192Gi", "resourceName": "amd.com/gpu"},
+    "cpu": {"requests": "4", "limits": "8"},
+}
 CACHING: JsonObject = {"enabled": True, "env": ENV}
 MAX_RANK: JsonObject = {"maxRank": 64}
 

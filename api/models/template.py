@@ -16,6 +16,7 @@ from api.models.common import (
     ObjectName,
     ProfileType,
     PullSecrets,
+    Quantity,
     Reference,
     ResourceRequirements,
     Shape,
@@ -28,15 +29,24 @@ class GpuRequirements(Shape):
     """Accelerators of one replica."""
 
     model: str | None = Field(None, description="Accelerator, for example MI300X; it selects the nodes.")
-    count: FromZero | None = Field(None, description="Accelerators per replica.")
+    requests: FromZero | None = Field(None, description="Accelerators per replica.")
+    count: FromZero | None = Field(None, description="Deprecated; use requests.")
     resource_name: str | None = Field(None, description="Resource to request from nodes; amd.com/gpu when absent.")
     min_vram: Any = not_acted_on("Minimum memory of an accelerator.")
+
+
+class CpuRequirements(Shape):
+    """CPU of one replica; `resources` wins."""
+
+    requests: Quantity | None = Field(None, description="CPU that must be free on a node.")
+    limits: Quantity | None = Field(None, description="CPU that the replica may use at most.")
 
 
 class Hardware(Shape):
     """What one replica runs on."""
 
     gpu: GpuRequirements | None = Field(None, description="Accelerators of one replica.")
+    cpu: CpuRequirements | None = Field(None, description="CPU of one replica.")
 
 
 class AIMServiceTemplateSpec(Shape):

@@ -60,7 +60,7 @@ def decide(seen: ModelFacts) -> Decision:
 def hardware_of(template: Json) -> Accelerators:
     """Return what a template asks for."""
     gpu = view.mapping(template, "spec", "hardware", "gpu")
-    count = view.integer(gpu, "count")
+    count = view.accelerators(gpu)
     return Accelerators(view.text(gpu, "model"), 1 if count is None else max(0, count))
 
 

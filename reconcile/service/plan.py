@@ -108,6 +108,12 @@ def _from_profile(profile: Json, name: str, service: Json, keep_feature: str | N
     )
 
 
+def _with_cpu(cpu: Json, given: Json) -> Json:
+    """Return resources with the CPU of `hardware.cpu` where they set none."""
+    parts = {part: {"cpu": cpu[part], **view.mapping(given, part)} for part in ("requests", "limits") if cpu.get(part)}
+    return {**given, **parts} if parts else given
+
+
 def _gpus(kind: str | None, count: int | None) -> int:
     return 0 if kind == "cpu" else max(0, count if count is not None else 1)
 
@@ -124,7 +130,8 @@ def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
     model = pipeline.model.obj if isinstance(pipeline.model, Resolved) else view.EMPTY
     source = _sole_source(pipeline.sources)
     custom = view.mapping(service, "spec", "model", "custom")
-    gpu = view.mapping(template, "spec", "hardware", "gpu") or view.mapping(custom, "hardware", "gpu")
+    hardware = view.mapping(template, "spec", "hardware") or view.mapping(custom, "hardware")
+    gpu, cpu = view.mapping(hardware, "gpu"), view.mapping(hardware, "cpu")
     env = merge_env(view.items(model, "spec", "env"), view.items(template, "spec", "env"))
     labels = {
         LABEL_TEMPLATE: view.text(template, "metadata", "name"),
@@ -141,9 +148,9 @@ def _from_template(pipeline: Pipeline, service: Json) -> Plan | None:
         precision=view.text(spec, "precision"),
         profile_id=view.text(spec, "profileId"),
         accelerator_model=view.text(gpu, "model"),
-        gpus=_gpus(None, view.integer(gpu, "count")),
+        gpus=_gpus(None, view.accelerators(gpu)),
         gpu_resource=view.text(gpu, "resourceName"),
-        resources=view.mapping(spec, "resources") or view.mapping(model, "spec", "resources"),
+        resources=_with_cpu(cpu, view.mapping(spec, "resources") or view.mapping(model, "spec", "resources")),
         pull_secrets=[*view.items(model, "spec", "imagePullSecrets"), *view.items(spec, "imagePullSecrets")],
         service_account=view.text(spec, "serviceAccountName") or view.text(model, "spec", "serviceAccountName"),
         labels={key: value for key, value in labels.items() if value},

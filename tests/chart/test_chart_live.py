@@ -136,7 +136,7 @@ def template_pipeline() -> list[JsonObject]:
     source = {"modelId": OTHER.model_id, "sourceUri": f"hf://{OTHER.model_id}", "size": "1Gi"}
     image = "aim-dev/model-server:0.13.0"
     several = [source, {**source, "modelId": TINY.model_id, "sourceUri": BASE_URI}]
-    hardware = {"gpu": {"model": "MI300X", "count": 1}}
+    hardware = {"gpu": {"model": "MI300X", "requests": 1}}
     return [
         _object("v1alpha1", "AIMClusterModel", "several", {"image": image, "modelSources": [source]}),
         _object(

@@ -55,7 +55,7 @@ def model_and_template(place: str) -> list[tuple[Kind, dict[str, Any]]]:
     """Return the other objects of the template pipeline, with the source of the profile pipeline's base."""
     sources = [{"modelId": "acme/llama", "sourceUri": SOURCE, "size": "10Gi"}]
     model = {"image": "registry.example/aim/llama:0.13.1", "modelSources": sources}
-    template = {"modelName": MODEL, "hardware": {"gpu": {"model": "MI300X", "count": 1}}}
+    template = {"modelName": MODEL, "hardware": {"gpu": {"model": "MI300X", "requests": 1}}}
     return [
         (AIM_MODEL, _object(AIM_MODEL, place, MODEL, model)),
         (AIM_SERVICE_TEMPLATE, _object(AIM_SERVICE_TEMPLATE, place, MODEL, template)),

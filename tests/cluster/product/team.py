@@ -90,7 +90,7 @@ class Team:
     def model_and_template(self) -> list[JsonObject]:
         """The other objects that the template pipeline needs."""
         source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
-        hardware = {"gpu": {"model": "MI300X", "count": 1}}
+        hardware = {"gpu": {"model": "MI300X", "requests": 1}}
         return [
             self._object("v1alpha1", "AIMModel", "tiny", {"image": IMAGE, "modelSources": [source]}),
             self._object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware}),

@@ -191,3 +191,44 @@ def test_a_deleted_disk_of_a_server_is_filled_again(team: Team) -> None:
     team.until("a new claim", anew, timeout=120)
     team.until_loaded("svc", "a")
     team.until_running("svc")
+
+
+def test_conditions_and_status_fields_of_other_programs_survive(team: Team) -> None:
+    """Another program adds to a status of ours: it stays, and nothing is written again and again because of it."""
+    team.apply(team.service("svc"))
+    team.until_running("svc")
+    theirs = {"type": "Scanned", "status": "True", "reason": "Clean", "message": "no finding"}
+    theirs["lastTransitionTime"] = "2026-03-01T00:00:00Z"
+    add = [
+        {"op": "add", "path": "/status/conditions/1", "value": theirs},
+        {"op": "add", "path": "/status/scanReport", "value": {"id": 7}},
+    ]
+    _patch_status(team, "aimsvc", "svc", add, "json")
+    before = team.until_at_rest(quiet=3)
+    team.apply(team.service("svc", env=[{"name": "A", "value": "b"}]))
+    team.until("a roll", lambda: team.isvc("svc")["metadata"]["generation"] > 1)
+    team.until_running("svc")
+    assert team.until_at_rest(quiet=3) != before
+    status = team.status("svc")
+    assert status["conditions"][1] == theirs
+    assert status["scanReport"] == {"id": 7}
+
+
+def test_manifests_of_the_public_operator_are_applied_strictly(team: Team) -> None:
+    """GPU and CPU of a template as its documentation has them, and an exported status with unknown fields."""
+    hardware = {"gpu": {"requests": 2, "model": "MI300X"}, "cpu": {"requests": "3", "limits": "6"}}
+    source = {"modelId": TINY.model_id, "sourceUri": f"hf://{TINY.model_id}", "size": "16Mi"}
+    model = team._object("v1alpha1", "AIMModel", "tiny", {"image": IMAGE, "modelSources": [source]})
+    template = team._object("v1alpha1", "AIMServiceTemplate", "tiny", {"modelName": "tiny", "hardware": hardware})
+    template["status"] = {"status": "Ready", "discoveryJob": {"name": "x"}, "conditions": []}
+    body = {"model": {"name": "tiny"}, "adapterMode": "dynamic"}
+    service = team._object("v1alpha1", "AIMService", "svc", body)
+    service["status"] = {"status": "Running", "runtime": {"currentReplicas": 1}}
+    for obj in (model, template, service):
+        obj["metadata"]["creationTimestamp"] = None
+    team.cluster.apply(model, template, service, args=("--validate=strict",))
+    resources = team.until(
+        "the server", lambda: team.isvc("svc") and team.isvc("svc")["spec"]["predictor"]["containers"][0]["resources"]
+    )
+    assert (resources["requests"]["amd.com/gpu"], resources["requests"]["cpu"]) == ("2", "3")
+    assert resources["limits"]["cpu"] == "6"

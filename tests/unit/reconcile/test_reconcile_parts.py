@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import reconcile
 from api.jobs import JobResult
 from api.kinds import AIM_PROFILE_CACHE, INFERENCE_SERVICE
 from api.names import FIELD_OWNER, LABEL_ARTIFACT, LABEL_MANAGED_BY, LABEL_ROLE, OWN_LABELS
-from api.reasons import Foreign
+from api.reasons import Foreign, Reason
 from api.words import parse_time
-from reconcile.conditions import Condition, render_conditions
+from reconcile.conditions import OWN_TYPES, Condition, render_conditions
 from reconcile.decision import Draft, leave_alone, sooner
 from reconcile.jobs import read_job, retry_at
 from reconcile.objects import (
@@ -285,3 +288,24 @@ def test_retries_double_up_to_a_bound() -> None:
 @given(JSON, st.lists(JSON, max_size=2))
 def test_reading_never_raises(job: Any, pods: Any) -> None:
     read_job(job, pods)
+
+
+def test_conditions_of_other_programs_stay_in_their_place() -> None:
+    theirs = {"type": "Scanned", "status": "True", "reason": "Clean", "message": "", "extra": 1}
+    before = {"type": "ConfigValid", "status": "True", "reason": "ConfigValid", "message": ""}
+    gone = {"type": "Adapters", "status": "True", "reason": "AdaptersStaged", "message": ""}
+    obj = {"status": {"conditions": [before, theirs, gone]}}
+    new = [Condition("ConfigValid", "True", Reason.CONFIG_VALID), Condition("Ready", "False", Reason.PENDING)]
+    found = render_conditions(obj, new, generation=1, now=START)
+    assert [entry["type"] for entry in found] == ["ConfigValid", "Scanned", "Ready"]
+    assert found[1] is theirs
+    again = render_conditions({"status": {"conditions": found}}, new, generation=1, now=START)
+    assert again == found
+
+
+def test_every_condition_that_is_written_is_known_as_an_own_one() -> None:
+    """A type that is not listed would be taken for another program's, and would never be removed."""
+    pattern = re.compile(r'Condition\(\s*"(\w+)"|_Claim\("(\w+)"|(?:READY|SERVED) = "(\w+)"')
+    sources = [path.read_text() for path in Path(reconcile.__file__).parent.rglob("*.py")]
+    written = {word for source in sources for words in pattern.findall(source) for word in words if word}
+    assert written == OWN_TYPES

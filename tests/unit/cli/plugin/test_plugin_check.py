@@ -342,7 +342,7 @@ def test_the_template_pipeline() -> None:
             **shared,
             "kind": "AIMServiceTemplate",
             "metadata": {"name": "tpl", "namespace": "t"},
-            "spec": {"modelName": "m", "hardware": {"gpu": {"model": "MI300X", "count": 1}}},
+            "spec": {"modelName": "m", "hardware": {"gpu": {"model": "MI300X", "requests": 1}}},
         },
         {
             **shared,

@@ -102,7 +102,7 @@ class Walk:
         self._make(AIM_SERVICE, manifest("AIMService", {"metadata": {"name": name}, "spec": spec}))
 
     def _make_template(self, name: str, **spec: Any) -> None:
-        hardware = {"gpu": {"model": "MI300X", "count": 1}}
+        hardware = {"gpu": {"model": "MI300X", "requests": 1}}
         spec = {"modelName": MODEL, "hardware": hardware, **spec}
         self._make(AIM_SERVICE_TEMPLATE, manifest("AIMServiceTemplate", {"metadata": {"name": name}, "spec": spec}))
 

@@ -17,7 +17,7 @@ from tests.unit.reconcile.model.life import START
 NONE = MergedRuntimeConfig("default", None, None)
 CLUSTER = MergedRuntimeConfig("default", None, {"metadata": {"name": "default", "uid": "c"}})
 FOUND = Resolved(AIM_MODEL, manifest("AIMModel", {}))
-GPU = {"hardware": {"gpu": {"model": "MI300X", "count": 2}}}
+GPU = {"hardware": {"gpu": {"model": "MI300X", "requests": 2}}}
 NODE = {"feature.node.kubernetes.io/aim-accelerator.MI300X": "true"}
 
 

@@ -56,7 +56,7 @@ TEMPLATE: dict[str, Any] = {
         "modelName": "qwen3-8b",
         "metric": "latency",
         "precision": "fp8",
-        "hardware": {"gpu": {"model": "MI300X", "count": 2}},
+        "hardware": {"gpu": {"model": "MI300X", "requests": 2}},
         "env": [{"name": "VLLM_USE_V1", "value": "1"}],
     },
 }

@@ -130,7 +130,7 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], dict[str, An
                     "custom": {
                         "baseImage": "registry.example/vllm:1",
                         "modelSources": [{"modelId": "Qwen/Qwen3-8B", "sourceUri": "hf://Qwen/Qwen3-8B"}],
-                        "hardware": {"gpu": {"model": "MI300X", "count": 1}},
+                        "hardware": {"gpu": {"model": "MI300X", "requests": 1}},
                     }
                 },
             }
@@ -170,7 +170,9 @@ def test_every_pool_and_size_on_both_pipelines() -> None:
         (isvc,) = rendered(decide(observe({"spec": {}}, profile(**spec))), INFERENCE_SERVICE)
         table[f"{model} x {count} {partitioning or '-'}"] = shape = _shape(isvc)
         if partitioning is None:
-            template = TEMPLATE | {"spec": TEMPLATE["spec"] | {"hardware": {"gpu": {"model": model, "count": count}}}}
+            template = TEMPLATE | {
+                "spec": TEMPLATE["spec"] | {"hardware": {"gpu": {"model": model, "requests": count}}}
+            }
             service = {"spec": {"profile": None, "model": {"name": "qwen3-8b"}}}
             (other,) = rendered(decide(observe(service, template)), INFERENCE_SERVICE)
             assert _shape(other) == shape
