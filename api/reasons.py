@@ -141,6 +141,7 @@ class Reason(StrEnum):
     DOWNLOAD_BLOCKED = "DownloadBlocked"
     DOWNLOAD_IMAGE_NOT_ALLOWED = "DownloadImageNotAllowed"
     DOWNLOADING = "Downloading"
+    EDIT_HAS_NO_EFFECT = "EditHasNoEffect"
     ENGINE_ARGS_SWITCH_ADAPTERS_OFF = "EngineArgsSwitchAdaptersOff"
     ENV_HAS_NO_EFFECT = "EnvHasNoEffect"
     ENV_NOT_ALLOWED = "EnvNotAllowed"
@@ -170,6 +171,8 @@ class Reason(StrEnum):
     JOB_DEADLINE_EXCEEDED = "JobDeadlineExceeded"
     JOB_FAILED = "JobFailed"
     JOB_SUSPENDED = "JobSuspended"
+    K_SERVE_NOT_INSTALLED = "KServeNotInstalled"
+    K_SERVE_UNAVAILABLE = "KServeUnavailable"
     KEY_DUPLICATE = "KeyDuplicate"
     KIND_UNKNOWN = "KindUnknown"
     LIST_ENTRY_DUPLICATE = "ListEntryDuplicate"
@@ -657,6 +660,10 @@ _TABLE: dict[Reason, Explanation] = {
         "The variable has no effect: the controller sets it on the server, or download Jobs do not accept it.",
         "remove the variable from env",
     ),
+    Reason.EDIT_HAS_NO_EFFECT: _rule(
+        "The field counts only when the claim is created, and the claim exists already.",
+        "change the claim itself as the message says, or create another artifact",
+    ),
     Reason.ACCELERATOR_MODEL_UNFAMILIAR: _rule(
         "The accelerator model looks like a misspelling of a known one, so no node would match it.",
         "write the accelerator model that the message suggests",
@@ -877,6 +884,7 @@ _TABLE: dict[Reason, Explanation] = {
         ("Ready",),
         "Neither the profile, the model nor the service names an image.",
         "set the image of the profile or model",
+        "rule",
     ),
     Reason.CREATING: _condition(_SERVED, "The InferenceService is being created.", waits=True),
     Reason.STARTING: _condition(
@@ -977,6 +985,16 @@ _TABLE: dict[Reason, Explanation] = {
         "A quota, a limit range or an admission policy prevents the creation of pods.",
         "change the quota or policy that the message names, or request less",
         "adapter",
+    ),
+    Reason.K_SERVE_NOT_INSTALLED: _condition(
+        _SERVED,
+        "The API server does not serve InferenceServices: KServe's CRDs are not installed.",
+        "install KServe; the service continues without further action",
+    ),
+    Reason.K_SERVE_UNAVAILABLE: _condition(
+        _SERVED,
+        "The admission webhook of KServe gives no answer, so that no InferenceService can be created or changed.",
+        "check the pods of the KServe controller; the change is repeated automatically",
     ),
     Reason.FAILED_MOUNT: _adapter(
         "The pod of a Job waits for a volume: its Secret, ConfigMap or claim does not exist or cannot be mounted.",

@@ -88,6 +88,10 @@ class NotFound(ApiError, Transient):
     """404: the object, its namespace or its kind does not exist."""
 
 
+class KindNotServed(NotFound):
+    """404: the API server does not serve the kind, as while a CRD is not installed."""
+
+
 class Conflict(ApiError, Transient):
     """409: someone else changed the object, or owns the field."""
 
@@ -157,6 +161,8 @@ def _choose(status: int, reason: str, message: str) -> type[ApiError]:
         return Denied
     if status == 403 and "because it is being terminated" in message:
         return NamespaceTerminating
+    if status == 404 and ("could not find the requested resource" in message or message == "404 page not found"):
+        return KindNotServed
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if reason in ("Expired", "Gone"):

@@ -18,11 +18,13 @@ from api.kinds import (
     AIM_PROFILE_CACHE,
     AIM_SERVICE,
     AIM_TEMPLATE_CACHE,
+    INFERENCE_SERVICE,
     JOB,
     PERSISTENT_VOLUME_CLAIM,
     Kind,
 )
 from api.names import FIELD_OWNER, LABEL_MANAGED_BY
+from api.reasons import Reason
 from api.schema import status_fields
 from api.view import Json
 from kube.client import Client
@@ -33,6 +35,7 @@ from kube.errors import (
     Denied,
     Forbidden,
     Invalid,
+    KindNotServed,
     MalformedApply,
     NamespaceTerminating,
     Transient,
@@ -64,12 +67,14 @@ class ApplyRefusedError(Transient):
 
     `lasting`: for what the object says; else it may be fixed at any time: a lack of rights or quota, a webhook
     that does not answer, or (`why` in words) an object of another program that no informer shows.
+    `reason`: of a refused InferenceService, for its condition.
     """
 
     largest_backoff = 60.0  # seconds
 
     def __init__(self, kind: Kind, name: str, why: ApiError | str) -> None:
-        self.message = str(why)
+        self.reason = _reason_of(kind, why)
+        self.message = _NOT_INSTALLED if self.reason == Reason.K_SERVE_NOT_INSTALLED else str(why)
         super().__init__(f"{kind.kind} {name}: {self.message}")
         self.kind = kind
         self.lasting = not isinstance(why, Transient | str)
@@ -80,6 +85,20 @@ class ApplyRefusedError(Transient):
     def words(self) -> str:
         """The message of the condition."""
         return f"not made or changed: {self}"
+
+
+_NOT_INSTALLED = (
+    f"the API server does not serve {INFERENCE_SERVICE.kind} ({INFERENCE_SERVICE.api_version}): KServe is not installed"
+)
+
+
+def _reason_of(kind: Kind, why: ApiError | str) -> Reason:
+    """Return what an apply that the API server refused says about its kind."""
+    if kind == INFERENCE_SERVICE and isinstance(why, KindNotServed):
+        return Reason.K_SERVE_NOT_INSTALLED
+    if kind == INFERENCE_SERVICE and isinstance(why, WebhookDown) and "kserve" in str(why).lower():
+        return Reason.K_SERVE_UNAVAILABLE
+    return Reason.INFERENCE_SERVICE_REFUSED
 
 
 Again = Callable[[ApplyRefusedError | None], Decision]
@@ -162,7 +181,7 @@ class Shell:
                     raise
                 except ApplyRefusedError as error:
                     refused = refused or error
-                except (Denied, Invalid, MalformedApply, Forbidden, WebhookDown) as error:
+                except (Denied, Invalid, MalformedApply, Forbidden, WebhookDown, KindNotServed) as error:
                     refused = refused or ApplyRefusedError(wanted_kind, view.name_of(wanted), error)
         return made, refused
 

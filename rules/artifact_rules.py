@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from api import view
 from api.errors import Cause, FieldError, FieldWarning
 from api.kinds import AIM_ARTIFACT
+from api.quantity import parse_quantity
 from api.reasons import Reason
 from api.source_uri import source_model_id
 from rules import adapters as adapter_rules
@@ -241,6 +242,52 @@ def immutable_field_changed(seen: Seen) -> Outputs:
                 "create another artifact, or delete this one first",
                 seen.spec.get(key) if isinstance(seen.spec.get(key), str) else None,
             )
+
+
+_READ_ONCE = (
+    (("size",), "persistentVolumeClaim"),
+    (("storageClassName",), "persistentVolumeClaim"),
+    (("adapterDisk", "size"), "adapterPersistentVolumeClaim"),
+    (("adapterDisk", "storageClassName"), "adapterPersistentVolumeClaim"),
+)
+"""Fields of a base model that only count when its claim is created, and the field of the status with that claim."""
+
+_CLAIMED = "status: {adapterPersistentVolumeClaim: qwen3-8b-adapters}"
+
+
+@rule(
+    AIM_ARTIFACT,
+    reason=Reason.EDIT_HAS_NO_EFFECT,
+    fields="spec.size, spec.storageClassName, spec.adapterDisk.size, .storageClassName",
+    basis=Basis.TRANSITION,
+    warns=True,
+    refused=Example(
+        f"{{{_CLAIMED}, spec: {{type: model, compatibleWith: null, adapterDisk: {{size: 20Gi}}}}}}",
+        old=f"{{{_CLAIMED}, spec: {{type: model, compatibleWith: null, adapterDisk: {{size: 10Gi}}}}}}",
+    ),
+    passes=Example(
+        "spec: {type: model, compatibleWith: null, adapterDisk: {size: 20Gi}}",
+        old="spec: {type: model, compatibleWith: null, adapterDisk: {size: 10Gi}}",
+    ),
+)
+def edit_of_what_is_read_once(seen: Seen) -> Outputs:
+    """A claim that exists keeps its size and its class; only a new claim gets those of the spec."""
+    if view.is_adapter(seen.new):
+        return
+    old = view.mapping(seen.old, "spec")
+    for path, field in _READ_ONCE:
+        claim = view.text(seen.new, "status", field)
+        if claim is None or view.dig(seen.spec, *path) == view.dig(old, *path):
+            continue
+        before, after = parse_quantity(view.dig(old, *path)), parse_quantity(view.dig(seen.spec, *path))
+        if path[-1] != "size":
+            then = "a claim keeps its class; to move the data, create another artifact"
+        elif before is not None and after is not None and after < before:
+            then = "a claim cannot shrink; to use less, create another artifact"
+        else:
+            then = f"to expand it, set spec.resources.requests.storage of the claim: kubectl edit pvc {claim}"
+        detail = f'no effect on the existing claim "{claim}"; {then}'
+        yield FieldWarning(f"spec.{'.'.join(path)}", Reason.EDIT_HAS_NO_EFFECT, detail, 20)
 
 
 # -- warnings -------------------------------------------------------------------------------------------------------

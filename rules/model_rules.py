@@ -48,6 +48,21 @@ def model_with_several_sources(seen: Seen) -> Outputs:
 
 
 @rule(
+    *MODELS,
+    reason=Reason.IMAGE_UNKNOWN,
+    fields="spec.image",
+    warns=True,
+    refused=Example("spec: {image: null}"),
+    passes=Example("spec: {image: 'registry.example/aim-qwen3:0.9'}"),
+)
+def model_without_image(seen: Seen) -> Outputs:
+    """A model without an image serves only services that name an image themselves."""
+    if not view.text(seen.spec, "image"):
+        detail = "missing, so that services of this model wait until it is set (reason ImageUnknown)"
+        yield FieldWarning("spec.image", Reason.IMAGE_UNKNOWN, detail, 20)
+
+
+@rule(
     *TEMPLATES,
     reason=Reason.FIELD_DEPRECATED,
     fields="spec.hardware.gpu.count",

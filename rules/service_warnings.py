@@ -195,7 +195,10 @@ def adapter_probably_incompatible(seen: ServiceSeen) -> Outputs:
             continue
         fits = [str(name) for name in view.items(artifact, "spec", "compatibleWith")]
         if fits and seen.base.model_id not in fits:
-            detail = f"it fits {short(fits[0], 30)}, but the model source suggests {short(seen.base.model_id, 30)}"
+            detail = (
+                f'"{short(ref.name, 40)}" fits {short(fits[0], 30)}, but the model source suggests '
+                f"{short(seen.base.model_id, 30)}"
+            )
             yield FieldWarning(ref.path, Reason.ADAPTER_PROBABLY_INCOMPATIBLE, detail, 5)
 
 

@@ -72,7 +72,7 @@ class ServiceController:
         """Take the shared tools; `servers` polls `/v1/models` of ready pods."""
         self._tools = tools
         self._servers = servers
-        self._refusals: dict[Key, tuple[str, str]] = {}  # key → (UID, what the API server said)
+        self._refusals: dict[Key, tuple[str, ApplyRefusedError]] = {}  # key → (UID, what the API server said)
         self._taken: dict[Key, Key] = {}  # an InferenceService that is not its service's own → the service that waits
 
     @property
@@ -246,13 +246,13 @@ class ServiceController:
 
         Raises: the error where a retry may succeed and it is not new, for the work queue's backoff.
         """
-        said = (view.uid_of(service), error.message)
-        if self._refusals.get(key) == said:
+        uid, known = self._refusals.get(key, ("", None))
+        if uid == view.uid_of(service) and known is not None and known.message == error.message:
             if not (error.lasting or reported):
                 raise error
             return REFUSED_AGAIN
-        self._refusals[key] = said
-        self._tools.shell.tell(service, EventNote("Warning", Reason.INFERENCE_SERVICE_REFUSED, error.message))
+        self._refusals[key] = (view.uid_of(service), error)
+        self._tools.shell.tell(service, EventNote("Warning", error.reason, error.message))
         return timedelta(seconds=1)
 
     # -- observation ------------------------------------------------------------------------------------------------
@@ -269,7 +269,8 @@ class ServiceController:
         deployment = tools.find(DEPLOYMENT, namespace, f"{name}-predictor" if isvc is not None else None)
         pods = self._predictor_pods(namespace, name) if isvc is not None else ()
         stage_jobs = tools.jobs(service, ROLE_STAGING)
-        refusal = self._refusals.get(key, ("", ""))
+        uid, refusal = self._refusals.get(key, ("", None))
+        refusal = refusal if uid == view.uid_of(service) else None
         seen = ServiceFacts(
             facts=facts,
             now=tools.now(),
@@ -287,7 +288,8 @@ class ServiceController:
             pods=self._ask_servers(key, service, pods),
             config_maps=tuple(tools.owned(CONFIG_MAP, service)),
             pool_nodes=self._pool_nodes(plan),
-            refusal=refusal[1] if refusal[0] == view.uid_of(service) else "",
+            refusal=refusal.message if refusal is not None else "",
+            refusal_reason=refusal.reason if refusal is not None else Reason.INFERENCE_SERVICE_REFUSED,
             free_jobs=tools.turns.free((self.name, key)),
         )
         if seen.wiring is None or seen.wiring.claim == view.name_of(seen.disk_claim):

@@ -50,7 +50,7 @@ class ServiceFacts:
     of the namespace for `cache_origin(facts)`. `disk_claim`: the adapter disk of the base; `kept_claim`: the one that
     the running server mounts, where that is another one and exists. `progress`: by Job UID. `pods`: ready pods of the
     predictor with what their servers list. `pool_nodes`: 0 when no node offers the accelerator, None when nodes are not
-    watched. `refusal`: what the API server said when it last refused our InferenceService.
+    watched. `refusal`: what the API server said when it last refused our InferenceService, with its reason.
     `free_jobs`: staging Jobs that may start now, None: any number.
     """
 
@@ -72,6 +72,7 @@ class ServiceFacts:
     config_maps: tuple[Json, ...] = ()
     pool_nodes: int | None = None
     refusal: str = ""
+    refusal_reason: Reason = Reason.INFERENCE_SERVICE_REFUSED
     free_jobs: int | None = None
 
     @property

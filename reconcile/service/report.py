@@ -49,6 +49,7 @@ from rules.suggest import fit_names
 
 SERVED = "InferenceServiceReady"
 _ROOM_FOR_NAMES = 120  # characters
+_WAITS_FOR_KSERVE = frozenset({Reason.STOPPED, Reason.K_SERVE_NOT_INSTALLED, Reason.K_SERVE_UNAVAILABLE})
 _FAILED_TO_SERVE = frozenset(
     {
         Reason.CRASH_LOOP_BACK_OFF,
@@ -131,8 +132,8 @@ def served_condition(seen: ServiceFacts, plan: Plan | None, gate: Gate, applied:
         whose = "belongs to another owner" if items(seen.isvc, "metadata", "ownerReferences") else "has no owner"
         message = f'InferenceService "{name_of(seen.isvc)}" exists and {whose}'
         return Condition(SERVED, "False", Reason.NAME_TAKEN, message)
-    if seen.refusal:
-        return Condition(SERVED, "False", Reason.INFERENCE_SERVICE_REFUSED, seen.refusal)
+    if seen.refusal and not (seen.live is not None and seen.refusal_reason == Reason.K_SERVE_UNAVAILABLE):
+        return Condition(SERVED, "False", seen.refusal_reason, seen.refusal)
     if seen.live is None:
         if applied.name is None:
             return Condition(SERVED, "False", Reason.GATED, "the namespace's name leaves no room for the name")
@@ -165,7 +166,8 @@ def _live_condition(seen: ServiceFacts, plan: Plan | None, applied: Applied) -> 
     note, trouble = _rolling(seen, applied), _pod_trouble(seen)
     if ready and serving > 0:
         crash = f"{trouble[0]}: {trouble[1]}" if trouble else ""
-        message = _joined(note, crash, _made_by(seen), _held(applied))
+        waits = f"a change is not applied yet: {seen.refusal}" if seen.refusal else ""
+        message = _joined(note, crash, _made_by(seen), _held(applied), waits)
         return Condition(SERVED, "True", Reason.INFERENCE_SERVICE_READY, message)
     if (stuck := _stuck(seen, plan, trouble)) is not None:
         return stuck
@@ -318,7 +320,7 @@ def phase(seen: ServiceFacts, valid: Condition, served: Condition, cache: CacheV
         return "Failed"
     if served.reason == Reason.GATED:
         return "Failed" if cache.failed else "Pending"
-    return "Pending" if served.reason == Reason.STOPPED else "Starting"
+    return "Pending" if served.reason in _WAITS_FOR_KSERVE else "Starting"
 
 
 # -- status ---------------------------------------------------------------------------------------------------------

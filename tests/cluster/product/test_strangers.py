@@ -194,7 +194,7 @@ def test_a_deleted_disk_of_a_server_is_filled_again(team: Team) -> None:
 
 
 def test_conditions_and_status_fields_of_other_programs_survive(team: Team) -> None:
-    """Another program adds to a status of ours: it stays, and nothing is written again and again because of it."""
+    """Another program adds to the status of a service: it stays, and nothing is written because of it."""
     team.apply(team.service("svc"))
     team.until_running("svc")
     theirs = {"type": "Scanned", "status": "True", "reason": "Clean", "message": "no finding"}

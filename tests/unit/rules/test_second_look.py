@@ -321,7 +321,8 @@ def test_arguments_that_disable_lora(args: dict[str, Any], spec: dict[str, Any],
 
 @pytest.mark.parametrize(("hidden", "named"), [(False, True), (True, False)])
 def test_an_edit_of_a_clusters_model_names_services_that_use_it(hidden: bool, named: bool) -> None:
-    was, now = ({"modelSources": [{"sourceUri": f"hf://Qwen/{name}"}]} for name in ("Qwen3-8B", "Qwen3-4B"))
+    image = "registry.example/aim-qwen3:0.9"
+    was, now = ({"image": image, "modelSources": [{"sourceUri": f"hf://Qwen/{n}"}]} for n in ("Qwen3-8B", "Qwen3-4B"))
     service = {"profile": None, "model": {"name": "qwen3"}, "adapters": [{"name": "medical", "kind": "AIMArtifact"}]}
     world = [
         {"kind": "AIMServiceTemplate", "metadata": {"name": "qwen3-latency"}, "spec": {"modelName": "qwen3"}},

@@ -433,6 +433,8 @@ CASES: dict[str, tuple[Spoil, str, str, str]] = {
         "CrashLoopBackOff",
     ),
     "KServe cannot make the Deployment": (server_says("ReconcileFailed"), "server", "broken", "ReconcileFailed"),
+    "KServe is not installed": (server_says("KServeNotInstalled"), "server", "broken", "KServeNotInstalled"),
+    "KServe's webhook is away": (server_says("KServeUnavailable"), "server", "broken", "KServeUnavailable"),
     "KServe says FailedCreate": (server_says("FailedCreate"), "server", "broken", "FailedCreate"),
     "no progress": (server_says("ProgressDeadlineExceeded"), "server", "broken", "ProgressDeadlineExceeded"),
     "a rollout": (server_says("RollingOut"), "server", "waiting", "RollingOut"),
