@@ -109,6 +109,7 @@ class StageSpec(S3Options, frozen=True, kw_only=True):
     hold_changed: bool = (
         False  # changed content under a live name: move the old content away, keep the new one in scratch
     )
+    may_be_listed: bool = False  # with `hold_changed`: a server may list the path though nothing is live there now
     progress_port: int = 0  # 0: no progress server
     allow_link_local: bool = False  # endpoints on link-local and metadata addresses are refused otherwise
 

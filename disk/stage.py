@@ -269,10 +269,12 @@ def _as_old_as_before(layout: Layout, spec: StageSpec, done: Done) -> Done:
 
 
 def _must_wait(stager: Stager) -> bool:
-    """Return whether other content is live, or was moved away while this content waits."""
+    """Return whether a server may list other content: it is live, left the mount lately, or this content waits."""
     spec, layout = stager.spec, stager.layout
     if not spec.hold_changed:
         return False
+    if spec.may_be_listed:
+        return True
     done = load(Done, layout.done(spec.service_uid, spec.path))
     return is_directory(layout.live(spec.service_uid, spec.path)) or (done is not None and done.state == "held")
 

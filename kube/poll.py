@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -32,10 +34,22 @@ MUTE_AFTER = 3  # questions without a usable answer, from the first on
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One URL to ask regularly. `interval` in seconds."""
+    """One URL to ask regularly. `interval` in seconds.
+
+    `since`: an answer that was asked for earlier does not count. A new one is asked for then, and wakes the pass.
+    """
 
     url: str
     interval: float
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A usable answer, and when it was asked for."""
+
+    said: Any
+    asked: datetime
 
 
 @dataclass(slots=True)
@@ -43,10 +57,15 @@ class _Target:
     key: Key
     question: Question
     due: float
-    answer: Any = None
+    answer: Answer | None = None
     asked: int = 0
     missed: int = 0  # questions without any answer, since the last answer
     in_flight: bool = False  # or in the line for it
+
+    def waits_for_newer(self) -> bool:
+        """Whether the last answer does not count, because it was asked for too early."""
+        since = self.question.since
+        return since is not None and (self.answer is None or self.answer.asked < since)
 
 
 _SILENCE: Any = object()
@@ -56,7 +75,8 @@ _SILENCE: Any = object()
 class Poller:
     """Polls the pods that passes are interested in.
 
-    Args: `parse` turns a JSON body into what passes read (None: no usable answer); `wake` asks for a pass over a key.
+    Args: `parse` turns a JSON body into what passes read (None: no usable answer); `wake` asks for a pass over a key;
+    `now` is the clock that answers are stamped with.
     """
 
     def __init__(
@@ -66,9 +86,11 @@ class Poller:
         *,
         connector: Callable[[], aiohttp.BaseConnector] = aiohttp.TCPConnector,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         timeout: float = TIMEOUT,
     ) -> None:
         self._parse, self._wake, self._clock, self._timeout = parse, wake, clock, timeout
+        self._now = now
         self._connector = connector
         self._session: aiohttp.ClientSession | None = None
         self._targets: dict[str, _Target] = {}
@@ -95,12 +117,23 @@ class Poller:
             if target is None or target.question.url != question.url:
                 self._targets[target_id] = _Target(key, question, now)
                 heapq.heappush(self._schedule, (now, target_id))
-            elif question.interval != target.question.interval:
-                target.question = question
-                target.due = min(target.due, now + _wait(target))
-                heapq.heappush(self._schedule, (target.due, target_id))
+            elif question != target.question:
+                self._ask_otherwise(target_id, target, question)
 
-    def answer(self, target_id: str) -> Any:
+    def _ask_otherwise(self, target_id: str, target: _Target, question: Question) -> None:
+        """Change the rhythm of a target, and ask it as soon as an answer counts where a newer one is needed."""
+        news, target.question = question.since != target.question.since, question
+        self._schedule_next(target_id, target, news=news, latest=target.due)
+
+    def _schedule_next(self, target_id: str, target: _Target, *, news: bool, latest: float = math.inf) -> None:
+        """Ask after the interval; earlier where only a newer answer counts, unless that was tried before (`news`)."""
+        wait, since = _wait(target), target.question.since
+        if news and since is not None and target.waits_for_newer():
+            wait = min(wait, max(0.0, (since - self._now()).total_seconds()))
+        target.due = min(latest, self._clock() + wait)
+        heapq.heappush(self._schedule, (target.due, target_id))
+
+    def answer(self, target_id: str) -> Answer | None:
         """Return the last usable answer, None while there is none."""
         target = self._targets.get(target_id)
         return target.answer if target is not None else None
@@ -155,9 +188,9 @@ class Poller:
                 self._group.create_task(self._ask(target_id, target))
 
     async def _ask(self, target_id: str, target: _Target) -> None:
-        namespace = target.key[0]
+        namespace, asked = target.key[0], self._now()
         try:
-            answer = await self._fetch(target.question.url)
+            said = await self._fetch(target.question.url)
         finally:
             self._in_flight[namespace] -= 1
             if not self._in_flight[namespace]:
@@ -166,16 +199,18 @@ class Poller:
         self._ask_next()
         if self._targets.get(target_id) is not target:
             return
-        if answer is _SILENCE:
-            target.missed, answer = target.missed + 1, None
+        if said is _SILENCE:
+            target.missed, said = target.missed + 1, None
         else:
             target.missed = 0
-        target.due = self._clock() + _wait(target)
-        heapq.heappush(self._schedule, (target.due, target_id))
         target.asked += 1
-        if answer is not None and (answer != target.answer or target.asked == 1):
-            target.answer = answer
-            self._wake(target.key)
+        before, waited = target.answer, target.waits_for_newer()
+        if said is not None:
+            target.answer = Answer(said, asked)
+        self._schedule_next(target_id, target, news=said is not None)
+        if said is not None:
+            if before is None or said != before.said or (waited and not target.waits_for_newer()):
+                self._wake(target.key)
         elif target.asked == MUTE_AFTER and target.answer is None:
             self._wake(target.key)
 

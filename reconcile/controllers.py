@@ -85,7 +85,7 @@ class Tools:
                 for uid, job in running.items()
             },
         )
-        return {uid: answer for uid in running if (answer := self.progress.answer(uid)) is not None}
+        return {uid: answer.said for uid in running if (answer := self.progress.answer(uid)) is not None}
 
 
 def url_host(address: str) -> str:

@@ -279,6 +279,7 @@ _STATUSES: dict[Kind, JsonObject] = {
                 "baseModelId": "org/base",
                 "sizeBytes": 5_000_000_000,
                 "stagedAt": _NOW,
+                "leftDiskAt": _NOW,
                 "digest": "sha256:00",
                 "revision": "main",
                 "progress": {"downloadedBytes": 1, "totalBytes": 5_000_000_000, "percentage": 0},

@@ -224,6 +224,9 @@ class AdapterStatus(Shape):
     digest: str | None = Field(None, description="Checksum over the staged files, sha256:….")
     revision: str | None = Field(None, description="Revision that the source reported.")
     staged_at: Timestamp | None = Field(None, description="When the content was staged.")
+    left_disk_at: Timestamp | None = Field(
+        None, description="When the directory of a removed adapter left the mount of the servers."
+    )
     progress: AdapterProgress | None = Field(None, description="The running download.")
     attempts: Int32 | None = Field(None, description="Staging attempts so far.")
     next_retry_time: Timestamp | None = Field(None, description="When staging is retried automatically.")

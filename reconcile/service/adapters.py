@@ -44,6 +44,7 @@ from reconcile.service.loading import (
     judge_loading,
     keeps_older,
     may_list,
+    proof_since,
     recounted,
 )
 from reconcile.service.moves import Move, cannot_start, events_of
@@ -238,6 +239,8 @@ class _Pass:
             entry = dict(old) | entry
         else:
             entry |= {"stageKey": key, "attempts": 0, **self._asked(artifact)}
+            if old.get("state") == "Deleting" or old.get("leftDiskAt"):  # declared again: servers may still list it
+                entry["leftDiskAt"] = old.get("leftDiskAt") or timestamp(seen.now)
         return self._answer_asked(entry, artifact)
 
     def _asked(self, artifact: Json) -> dict[str, Any]:
@@ -253,6 +256,8 @@ class _Pass:
         return "/".join(value or "" for value in values) if any(values) else ""
 
     def _answer_asked(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        if reason_of(entry) == HELD:  # a server may list the old content: asked again once the new one is served
+            return entry
         asked = self._asked(artifact)
         if (retry := asked.get("lastRetryStaging")) and retry != entry.get("lastRetryStaging"):
             entry = entry | {"lastRetryStaging": retry}
@@ -310,22 +315,29 @@ class _Pass:
     # -- removed adapters -------------------------------------------------------------------------------------------
 
     def _leaving(self, old: Json) -> dict[str, Any] | None:
-        """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over."""
+        """Return the entry of a removed adapter, or None when no server lists it any more or the wait is over.
+
+        Only an answer that was asked for after the directory left the mount shows that a server does not list it.
+        """
         seen = self.seen
         path = view.text(old, "adapterPath")
         tried = old.get("digest") or view.integer(old, "attempts") or view.text(old, "state") in ON_DISK | {"Deleting"}
         if path is None or not old.get("stageKey") or not tried:
             return None  # never staged: nothing to unload
-        entry = without(old, "lastError", "progress", "nextRetryTime") | {"state": "Deleting"}
+        entry = without(old, "lastError", "progress", "nextRetryTime", "leftDiskAt") | {"state": "Deleting"}
         listed = may_list(seen.pods, path)
         if seen.mode == "static" and listed:
             entry["lastError"] = last_error(RESTART_REQUIRED, "the running pods keep it until they are restarted")
         if not seen.synced and (seen.claim_uid or listed):  # without a disk there is nothing that could be moved away
             return entry
-        if not listed:
+        if not seen.pods or not seen.synced:
             return None
-        since = parse_time(old.get("lastObserved")) if old.get("state") == "Deleting" else seen.now
-        over = (since or seen.now) + seen.settings.unload_grace
+        left = parse_time(old.get("leftDiskAt")) if old.get("state") == "Deleting" else None
+        left = left or seen.now
+        entry["leftDiskAt"] = timestamp(left)
+        if not may_list(seen.pods, path, proof_since(left)):
+            return None
+        over = left + seen.settings.unload_grace
         if over <= seen.now:
             message = f"adapter {old.get('name')} is off the disk, but a server still listed it when the wait was over"
             self.events.append(EventNote("Warning", Reason.ADAPTER_UNLOAD_OVERDUE, message))

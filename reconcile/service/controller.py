@@ -38,6 +38,7 @@ from reconcile.decision import Decision, EventNote, sooner
 from reconcile.pods import mounted_by, server_started
 from reconcile.service.cache import cache_origin
 from reconcile.service.decide import OF_THE_SERVER, decide
+from reconcile.service.entry import answers_needed_since
 from reconcile.service.facts import ServiceFacts
 from reconcile.service.live import PORT
 from reconcile.service.loading import ServerPod
@@ -318,23 +319,26 @@ class ServiceController:
         """Return the ready pods with what their servers list; ask them from now on, more often while news is due."""
         ready = [(pod, since) for pod in pods if (since := _ready_since(pod)) and not view.terminating(pod)]
         expected = view.uses_adapters(service) or bool(view.items(service, "status", "adapters"))
-        interval = self._interval(service)
+        interval, newer_than = self._interval(service), answers_needed_since(service, self._tools.settings)
         questions = {
-            view.uid_of(pod): Question(f"http://{url_host(address)}:{PORT}/v1/models", interval)
+            view.uid_of(pod): Question(f"http://{url_host(address)}:{PORT}/v1/models", interval, newer_than)
             for pod, _ in ready
             if expected and (address := view.text(pod, "status", "podIP"))
         }
         self._servers.want(key, questions)
-        return tuple(
-            ServerPod(
-                view.name_of(pod),
-                parse_time(since),
-                self._servers.answer(view.uid_of(pod)),
-                *mounted_by(pod),
-                server_started(pod),
-                self._servers.mute(view.uid_of(pod)),
-            )
-            for pod, since in ready
+        return tuple(self._server_pod(pod, since) for pod, since in ready)
+
+    def _server_pod(self, pod: Json, ready_since: str) -> ServerPod:
+        uid = view.uid_of(pod)
+        answer = self._servers.answer(uid)
+        return ServerPod(
+            view.name_of(pod),
+            parse_time(ready_since),
+            answer.said if answer is not None else None,
+            *mounted_by(pod),
+            server_started(pod),
+            self._servers.mute(uid),
+            answer.asked if answer is not None else None,
         )
 
     def _interval(self, service: Json) -> float:

@@ -17,8 +17,9 @@ from api.names import stage_key
 from api.reasons import Reason
 from api.text import clean
 from api.view import AdapterMode, Json
+from api.words import parse_time
 from reconcile.jobs import JobState
-from reconcile.service.loading import ON_DISK, ServerPod
+from reconcile.service.loading import ON_DISK, ServerPod, proof_since
 from reconcile.settings import ReconcileSettings
 from rules.rank import round_up
 from rules.references import ArtifactState
@@ -34,7 +35,17 @@ RANK_UNKNOWN = (
 NOT_YET = frozenset({"Pending", "Downloading"})
 OLD_CONTENT = "the disk has new content, the running pods keep the old one until they are restarted"
 NOT_LOADED_YET = "in static mode the running pods load it only when they are restarted"
-_WORDS = ("state", "stageKey", "adapterPath", "modelId", "digest", "lastError", "lastObserved", "stagedAt")
+_WORDS = (
+    "state",
+    "stageKey",
+    "adapterPath",
+    "modelId",
+    "digest",
+    "lastError",
+    "lastObserved",
+    "stagedAt",
+    "leftDiskAt",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,11 @@ class AdapterFacts:
         """Ready pods with the present disk and ceiling: nothing but a restart brings them anything new."""
         return [pod for pod in self.pods if pod.runs_on(self.claim, self.max_rank)]
 
+    @property
+    def pods_on_disk(self) -> list[ServerPod]:
+        """Ready pods that mount the present disk, as far as is known: what changes there concerns them alone."""
+        return [pod for pod in self.pods if pod.claim in (None, self.claim)]
+
     def stage_key_of(self, artifact: Json, path: str, claim_uid: str) -> str:
         """Return the key under which an adapter is staged to a path of a disk."""
         return stage_key(view.uid_of(artifact), view.source_uri(artifact), view.uid_of(self.service), path, claim_uid)
@@ -88,6 +104,27 @@ class AdapterFacts:
 def reason_of(entry: Json) -> str:
     """The stable reason at the head of an entry's lastError, empty when there is none."""
     return (view.text(entry, "lastError") or "").partition(":")[0]
+
+
+def held_since(entry: Json, settings: ReconcileSettings) -> datetime | None:
+    """Return from when on an answer counts for held content; None: the entry names no end of the wait.
+
+    The end is stamped when the old directory had left the mount. A grace that was changed since only makes it wait.
+    """
+    until = parse_time(entry.get("nextRetryTime"))
+    return proof_since(until - settings.unload_grace) if until is not None else None
+
+
+def answers_needed_since(service: Json, settings: ReconcileSettings) -> datetime | None:
+    """Return the latest moment after which servers have to be asked again, None: no adapter waits for an answer."""
+    needed = []
+    for entry in view.items(service, "status", "adapters"):
+        left = parse_time(view.dig(entry, "leftDiskAt"))
+        if view.dig(entry, "state") == "Deleting" and left is not None:
+            needed.append(proof_since(left))
+        elif isinstance(entry, Mapping) and reason_of(entry) == HELD and (since := held_since(entry, settings)):
+            needed.append(since)
+    return max(needed, default=None)
 
 
 def way_to_serve(rank: int, *, static: bool) -> str:

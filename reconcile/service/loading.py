@@ -25,6 +25,8 @@ _MISSED_INTERVALS = 3  # refresh intervals after which a server that does not li
 class ServerPod:
     """A ready pod of the predictor. `listed`: the model ids that its server listed, None while it was not asked.
 
+    `asked`: when that answer was asked for, by the clock that stamps the status; None where it is not known.
+
     `claim` and `max_rank`: the adapter disk that it mounts ("" for none) and the ceiling it was started with, None
     where that is not known. `started`: when its server was started, None where only its readiness is known.
     """
@@ -36,15 +38,24 @@ class ServerPod:
     max_rank: int | None = None
     started: datetime | None = None
     mute: bool = False  # it was asked a few times, and gave no list
+    asked: datetime | None = None
 
     def runs_on(self, claim: str, max_rank: int | None) -> bool:
         """Whether the pod has this disk and this ceiling, as far as is known; the others are about to be replaced."""
         return self.claim in (None, claim) and (self.max_rank is None or max_rank in (None, self.max_rank))
 
 
-def may_list(pods: Sequence[ServerPod], path: object) -> bool:
-    """Whether a ready server lists the path, or may do so because it was not asked."""
-    return any(pod.listed is None or path in pod.listed for pod in pods)
+def may_list(pods: Sequence[ServerPod], path: object, since: datetime | None = None) -> bool:
+    """Whether a ready server lists the path, or may do so because it was not asked (not `since` a moment)."""
+    return any(
+        pod.listed is None or path in pod.listed or (since is not None and (pod.asked is None or pod.asked < since))
+        for pod in pods
+    )
+
+
+def proof_since(stamp: datetime) -> datetime:
+    """Return from when on an answer proves something about the time after a stamp, which has whole seconds."""
+    return stamp + timedelta(seconds=1)
 
 
 def _listing(pods: Sequence[ServerPod], path: object) -> int:

@@ -177,6 +177,7 @@ class Staging:
     max_rank: int
     fresh: bool = False
     hold_changed: bool = False
+    may_be_listed: bool = False
     gpu_resource: str | None = None
 
 
@@ -258,5 +259,6 @@ def _stage_spec(
         allow_link_local=settings.allow_link_local,
         fresh=staging.fresh,
         hold_changed=staging.hold_changed,
+        may_be_listed=staging.may_be_listed,
         progress_port=settings.progress_port,
     )

@@ -26,6 +26,7 @@ from reconcile.service.entry import (
     OLD_CONTENT,
     RESTART_REQUIRED,
     AdapterFacts,
+    held_since,
     last_error,
     reason_of,
     without,
@@ -170,11 +171,17 @@ class StageJobs:
 
     def _released(self, entry: Json) -> bool:
         """Whether the old content of a changed adapter is out of every server, or the wait for it is over."""
-        since = parse_time(entry.get("nextRetryTime")) or self.seen.now
-        if since <= self.seen.now or not may_list(self.seen.pods, entry.get("adapterPath")):
+        until = parse_time(entry.get("nextRetryTime")) or self.seen.now
+        since = held_since(entry, self.seen.settings)
+        if until <= self.seen.now or not may_list(self.seen.pods_on_disk, entry.get("adapterPath"), since):
             return True
-        self.work.look_again(since - self.seen.now)
+        self.work.look_again(until - self.seen.now)
         return False
+
+    def _may_be_listed(self, entry: Json) -> bool:
+        """Whether a server may list what had the path before, though nothing of it is on the disk any more."""
+        pods, path = self.seen.pods_on_disk, entry["adapterPath"]
+        return any(entry.get("leftDiskAt") or (pod.listed and path in pod.listed) for pod in pods)
 
     def _queued(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return the entry of an adapter whose Job waits for its turn; what it said about an earlier try stays."""
@@ -198,7 +205,8 @@ class StageJobs:
             max_rank=seen.max_rank or 0,
             fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
             gpu_resource=seen.gpu_resource,
-            hold_changed=seen.mode == "dynamic" and not held and may_list(seen.pods, entry["adapterPath"]),
+            hold_changed=seen.mode == "dynamic" and not held,
+            may_be_listed=seen.mode == "dynamic" and not held and self._may_be_listed(entry),
         )
         config = self._config(view.name_of(artifact))
         job = render_stage_job(seen.service, staging, config.spec, seen.pull_secrets, seen.settings)
@@ -216,7 +224,7 @@ class StageJobs:
     def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
         """Write down how an attempt ended (docs/contract.md, Durable truth); its Job goes in the same pass."""
         could_not_start = view.text(entry, "lastError") if keeps_from_starting(reason_of(entry)) else None
-        entry = without(entry, "progress", "nextRetryTime", "lastError") | {"attempts": job.attempt}
+        entry = without(entry, "progress", "nextRetryTime", "lastError", "leftDiskAt") | {"attempts": job.attempt}
         result = job.result
         if result is None and job.phase == "succeeded":  # ended without a word: the next one finds the marker
             return entry | {"state": "Pending"}

@@ -215,7 +215,7 @@ async def test_kinds_that_no_rule_reads_block_nothing(plane: Plane, client: Clie
             assert "[!] watch jobs: ServerError" in page
             failures = "aim_adapters_cache_failures_total"
             assert two[0].metric(f'{failures}{{kind="jobs",reason="ServerError"}}') > 0
-            assert two[0].metric(f'{failures}{{kind="inferenceservices",reason="NotFound"}}') > 0
+            assert two[0].metric(f'{failures}{{kind="inferenceservices",reason="KindNotServed"}}') > 0
     finally:
         await install_kinds(client)
 

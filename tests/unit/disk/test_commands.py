@@ -227,6 +227,15 @@ def test_a_first_staging_does_not_wait(disk: Path) -> None:
     assert run_stage(stage_spec(disk, "u1", "a", hold_changed=True), MemorySource(A)).reason == "AdapterStaged"
 
 
+def test_content_waits_where_a_server_may_list_what_left_the_mount(disk: Path) -> None:
+    spec = {"hold_changed": True, "may_be_listed": True}
+    assert run_stage(stage_spec(disk, "u1", "a", **spec), MemorySource(A)).reason == "AdapterHeldForUnload"
+    assert look(disk / "u1", {}) == {}
+    assert run_stage(stage_spec(disk, "u1", "a"), MemorySource({})).reason == "AdapterStaged"
+    again = stage_spec(disk, "u1", "a", fresh=True, **spec)
+    assert run_stage(again, MemorySource(A)).reason == "AdapterStaged", "the same content is live already"
+
+
 def test_static_mode_replaces(disk: Path) -> None:
     run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
     run_stage(stage_spec(disk, "u1", "a", fresh=True), MemorySource(A2))

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
@@ -67,6 +68,7 @@ class Scene:
             self.woken.append,
             connector=lambda: aiohttp.TCPConnector(resolver=ToLoopback(self._port)),
             clock=lambda: self.now,
+            now=lambda: self.at(self.now),
             timeout=timeout,
         )
 
@@ -75,8 +77,21 @@ class Scene:
         answer = self._answers(request)
         return answer if isinstance(answer, web.StreamResponse) else await answer
 
-    def want(self, *pods: str, interval: float = 30.0) -> None:
-        self.poller.want(KEY, {pod: Question(f"http://{pod}/v1/models", interval) for pod in pods})
+    @staticmethod
+    def at(seconds: float) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+    def want(self, *pods: str, interval: float = 30.0, since: float | None = None) -> None:
+        newer = self.at(since) if since is not None else None
+        self.poller.want(KEY, {pod: Question(f"http://{pod}/v1/models", interval, newer) for pod in pods})
+
+    def taken(self, pod: str) -> int:
+        """How many questions to a pod have ended."""
+        return self.poller._targets[pod].asked
+
+    def said(self, pod: str) -> object:
+        answer = self.poller.answer(pod)
+        return answer.said if answer is not None else None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -105,15 +120,15 @@ async def test_news_wakes_the_pass_and_the_same_again_does_not() -> None:
     scene.want("pod-1")
     async with scene.running():
         await until(lambda: scene.woken == [KEY])
-        assert scene.poller.answer("pod-1") == {"base", "medical"}
+        assert scene.said("pod-1") == {"base", "medical"}
         scene.now += 30
-        await until(lambda: len(scene.asked) == 2)
+        await until(lambda: scene.taken("pod-1") == 2)
         await ticks()
         assert scene.woken == [KEY]
         body = b'{"data": [{"id": "base"}]}'
         scene.now += 30
         await until(lambda: scene.woken == [KEY, KEY])
-    assert scene.poller.answer("pod-1") == {"base"}
+    assert scene.said("pod-1") == {"base"}
 
 
 async def test_a_server_is_asked_when_its_time_has_come_or_news_is_due() -> None:
@@ -135,19 +150,72 @@ async def test_a_server_is_asked_when_its_time_has_come_or_news_is_due() -> None
     assert scene.poller.answer("pod-1") is None
 
 
+async def test_an_answer_that_is_too_old_is_asked_for_again_and_the_newer_one_wakes_the_pass() -> None:
+    scene = Scene(lambda _: sent(LISTED))
+    scene.want("pod-1", interval=30)
+    async with scene.running():
+        await until(lambda: scene.woken == [KEY])
+        scene.now += 5
+        scene.want("pod-1", interval=30, since=6)  # an adapter left the disk in this second
+        await ticks()
+        assert scene.taken("pod-1") == 1, "an answer counts only from the next second on"
+        scene.now += 1
+        await until(lambda: scene.woken == [KEY, KEY])
+        answer = scene.poller.answer("pod-1")
+        assert answer is not None
+        assert (answer.said, answer.asked) == ({"base", "medical"}, scene.at(6))
+        scene.want("pod-1", interval=30, since=6)
+        scene.now += 29
+        await ticks()
+        assert scene.taken("pod-1") == 2
+
+
+async def test_an_answer_that_was_on_its_way_does_not_count_as_newer() -> None:
+    waits, go = asyncio.Event(), asyncio.Event()
+
+    async def answers(_: web.Request) -> web.StreamResponse:
+        waits.set()
+        await go.wait()
+        return sent(LISTED)
+
+    scene = Scene(answers)
+    scene.want("pod-1", interval=30)
+    async with scene.running():
+        await waits.wait()
+        scene.now += 3
+        scene.want("pod-1", interval=30, since=2)
+        go.set()
+        await until(lambda: scene.taken("pod-1") == 2)
+        assert scene.woken == [KEY, KEY]
+        answer = scene.poller.answer("pod-1")
+        assert answer is not None
+        assert answer.asked == scene.at(3)
+
+
+async def test_a_silent_server_is_not_asked_more_often_because_news_is_needed() -> None:
+    scene = Scene(lambda _: web.Response(status=503))
+    scene.want("pod-1", interval=30, since=0)
+    async with scene.running():
+        await until(lambda: scene.taken("pod-1") == 1)
+        for _ in range(3):
+            scene.want("pod-1", interval=30, since=0)
+            await ticks()
+        assert scene.taken("pod-1") == 1
+
+
 async def test_a_server_that_never_gives_a_list_is_reported_once() -> None:
     body = b"[]"
     scene = Scene(lambda _: sent(body))
     scene.want("pod-1", interval=1)
     async with scene.running():
         for number in range(1, MUTE_AFTER):
-            await until(lambda number=number: len(scene.asked) == number)  # type: ignore[misc]
+            await until(lambda number=number: scene.taken("pod-1") == number)  # type: ignore[misc]
             assert not scene.poller.mute("pod-1")
             scene.now += 1
         await until(lambda: scene.woken == [KEY])
         assert scene.poller.mute("pod-1")
         scene.now += 1
-        await until(lambda: len(scene.asked) == MUTE_AFTER + 1)
+        await until(lambda: scene.taken("pod-1") == MUTE_AFTER + 1)
         await ticks()
         assert scene.woken == [KEY]
         body = LISTED
@@ -189,7 +257,7 @@ async def test_a_bad_answer_wakes_no_one_and_blocks_no_one(answers: Answers) -> 
     async with scene.running():
         await until(lambda: scene.woken == [KEY], 5)
         await until(lambda: len(scene.asked) == MAX_IN_FLIGHT + 1, 5)
-    assert scene.poller.answer("good") == {"base", "medical"}
+    assert scene.said("good") == {"base", "medical"}
     assert {scene.poller.answer(f"bad-{number}") for number in range(MAX_IN_FLIGHT)} == {None}
 
 
@@ -256,7 +324,7 @@ async def test_a_pod_that_does_not_answer_is_asked_less_and_less_often(monkeypat
         assert scene.poller.mute("pod-1")
         answering.set()
         scene.now = 1100
-        await until(lambda: scene.poller.answer("pod-1") == {"base", "medical"})
+        await until(lambda: scene.said("pod-1") == {"base", "medical"})
         asked = len(scene.asked)
         scene.now += 5
         await until(lambda: len(scene.asked) == asked + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from api import view
@@ -12,8 +12,10 @@ from api.kinds import AIM_SERVICE, DEPLOYMENT, INFERENCE_SERVICE, JOB, PERSISTEN
 from api.view import Json
 from reconcile.objects import timestamp
 from reconcile.service.loading import ServerPod
+from reconcile.settings import ReconcileSettings
 from tests.unit.reconcile.model.store import Store, copy_json
 
+GRACE = ReconcileSettings().unload_grace
 Outcome = Literal["ok", "fail", "killed-before", "killed-after", "unread", "start"]
 _SPECS: dict[str, type[JobSpec]] = {"sync": SyncSpec, "stage": StageSpec, "reap": ReapSpec, "fetch": FetchSpec}
 
@@ -36,6 +38,13 @@ class ServiceFolder:
     live: dict[str, tuple[str, int]] = field(default_factory=dict)  # path → content, rank
     done: dict[str, str] = field(default_factory=dict)  # path → stage key
     since: dict[str, datetime] = field(default_factory=dict)  # path → when its content came
+    left: dict[str, datetime] = field(default_factory=dict)  # path → when it last left the directory
+
+    def drop(self, path: str, now: datetime) -> None:
+        """Move a path out of the mount."""
+        if self.live.pop(path, None) is not None:
+            self.left[path] = now
+        self.done.pop(path, None)
 
 
 @dataclass
@@ -46,6 +55,12 @@ class Pod:
     template: dict[str, Any]
     ready_since: datetime | None = None
     loaded: frozenset[str] = frozenset()
+    contents: dict[str, str] = field(default_factory=dict)  # path → the content that it has loaded
+    answer: tuple[frozenset[str], datetime] | None = None  # what it last listed, and when it was asked
+
+    def load(self, listing: dict[str, str]) -> None:
+        """Take what the directory holds now; a server looks at a name that it has loaded for changes only here."""
+        self.loaded, self.contents = frozenset(listing), dict(listing)
 
 
 class Machinery:
@@ -54,6 +69,7 @@ class Machinery:
     def __init__(self, store: Store, now: datetime) -> None:
         self.store = store
         self.now = now
+        self.late = False  # servers are not asked again for now
         self.sources: dict[str, Source] = {}
         self.disks: dict[str, dict[str, ServiceFolder]] = {}  # claim UID → service UID → folder
         self.caches: set[str] = set()  # claim UIDs that hold a whole model
@@ -113,7 +129,7 @@ class Machinery:
             return self._fetch(spec, claims.get("cache"))
         disk = self.disks.setdefault(view.uid_of(claims["adapter-disk"]), {})
         if isinstance(spec, SyncSpec):
-            return _sync(spec, disk)
+            return _sync(spec, disk, self.now)
         if isinstance(spec, StageSpec):
             return self._stage(spec, disk)
         assert isinstance(spec, ReapSpec)
@@ -140,15 +156,30 @@ class Machinery:
         if source.rank > spec.max_rank:
             return JobResult(ok=False, reason="AdapterRankExceedsCeiling", message="too high", rank=source.rank)
         there = folder.live.get(spec.path)
-        if spec.hold_changed and there is not None and there[0] != source.content:
-            del folder.live[spec.path]
-            folder.done.pop(spec.path, None)
+        changes = there is None or there[0] != source.content
+        if spec.hold_changed and changes and (there is not None or spec.may_be_listed):
+            folder.drop(spec.path, self.now)
             return JobResult(ok=True, reason="AdapterHeldForUnload", rank=source.rank, digest=source.content)
-        if there is None or there[0] != source.content:
+        if changes:
+            self._demand_unloaded(spec.path, folder, source)
             folder.since[spec.path] = self.now
         folder.live[spec.path] = (source.content, source.rank)
         folder.done[spec.path] = spec.stage_key
         return self._staged(spec, folder, "AdapterStaged")
+
+    def _demand_unloaded(self, path: str, folder: ServiceFolder, source: Source) -> None:
+        """No dynamic server that is ready has other content of this path loaded: its prefix cache would be stale."""
+        for pod in (pod for pods in self.pods.values() for pod in pods):
+            if pod.ready_since is None or pod.template["env"].get("AIM_ADAPTER_MODE") != "dynamic":
+                continue
+            has, left = pod.contents.get(path), folder.left.get(path)
+            grace_is_over = left is not None and self.now >= left + GRACE
+            if has not in (None, source.content) and self._folder(pod.template) is folder and not grace_is_over:
+                raise AssertionError(f"{path} changes under {pod.name}, which serves {has}")
+
+    def _folder(self, template: Json) -> ServiceFolder | None:
+        claim = self.store.get(PERSISTENT_VOLUME_CLAIM, template["claims"].get("adapter-disk"))
+        return self.disks.get(view.uid_of(claim), {}).get(template["subtree"])
 
     @staticmethod
     def _staged(spec: StageSpec, folder: ServiceFolder, reason: str) -> JobResult:
@@ -192,14 +223,15 @@ class Machinery:
         if pod.ready_since is None:
             if listing is None:
                 return
-            pod.ready_since, pod.loaded = self.now, listing
+            pod.ready_since = self.now
+            pod.load(listing)
             self.store.version += 1
-        elif dynamic and listing is not None and listing != pod.loaded:
-            pod.loaded = listing
+        elif dynamic and listing is not None and listing != pod.contents:
+            pod.load(listing)
             self.store.version += 1
 
-    def _directory(self, template: Json) -> frozenset[str] | None:
-        """What a server finds in its mounts: None where it cannot start."""
+    def _directory(self, template: Json) -> dict[str, str] | None:
+        """What a server finds in its mounts, with the contents: None where it cannot start."""
         for name, claim_name in template["claims"].items():
             claim = self.store.get(PERSISTENT_VOLUME_CLAIM, claim_name)
             if claim is None or (view.terminating(claim) and not self._mounted(claim_name)):
@@ -208,12 +240,12 @@ class Machinery:
                 raise AssertionError("a server mounts a cache that is not complete")
             if name != "adapter-disk":
                 continue
-            folder = self.disks.get(view.uid_of(claim), {}).get(template["subtree"])
+            folder = self._folder(template)
             if folder is None:
                 return None
             limit = int(template["env"]["AIM_ADAPTER_MAX_RANK"])
-            return frozenset(path for path, (_, rank) in folder.live.items() if rank <= limit)
-        return frozenset()
+            return {path: content for path, (content, rank) in folder.live.items() if rank <= limit}
+        return {}
 
     def _report(self, isvc: Json, template: Json, replicas: int, pods: list[Pod]) -> None:
         name = f"{view.name_of(isvc)}-predictor"
@@ -242,18 +274,24 @@ class Machinery:
         )
 
     def server_pods(self, isvc: Json | None, *, asked: bool = True) -> tuple[ServerPod, ...]:
+        """Ready pods with what they list now, or (`late`) listed when they were last asked."""
         pods = self.pods.get(view.uid_of(isvc), []) if isvc is not None else []
-        return tuple(
-            ServerPod(
-                pod.name,
-                pod.ready_since,
-                pod.loaded | {"base"} if asked else None,
-                claim=pod.template["claims"].get("adapter-disk", ""),
-                max_rank=int(pod.template["env"].get("AIM_ADAPTER_MAX_RANK", "0")) or None,
-                started=pod.ready_since,
-            )
-            for pod in pods
-            if pod.ready_since is not None
+        return tuple(self._server_pod(pod, asked=asked) for pod in pods if pod.ready_since is not None)
+
+    def _server_pod(self, pod: Pod, *, asked: bool) -> ServerPod:
+        moment = self.now + timedelta(seconds=1)  # a moment of the model has no length: asked after all that it wrote
+        if not self.late:
+            pod.answer = (pod.loaded | {"base"}, self.now)
+        elif pod.answer is not None:
+            moment = pod.answer[1]
+        return ServerPod(
+            pod.name,
+            pod.ready_since,
+            pod.answer[0] if asked and pod.answer is not None else None,
+            claim=pod.template["claims"].get("adapter-disk", ""),
+            max_rank=int(pod.template["env"].get("AIM_ADAPTER_MAX_RANK", "0")) or None,
+            started=pod.ready_since,
+            asked=moment,
         )
 
     # -- claims -----------------------------------------------------------------------------------------------------
@@ -282,7 +320,7 @@ class Machinery:
         return [view.uid_of(service) for service in self.store.all(AIM_SERVICE)]
 
 
-def _sync(spec: SyncSpec, disk: dict[str, ServiceFolder]) -> JobResult:
+def _sync(spec: SyncSpec, disk: dict[str, ServiceFolder], now: datetime) -> JobResult:
     folder = disk.get(spec.service_uid)
     if folder is not None and folder.generation > spec.generation:
         return JobResult(ok=True, reason="SyncSuperseded")
@@ -290,8 +328,7 @@ def _sync(spec: SyncSpec, disk: dict[str, ServiceFolder]) -> JobResult:
     folder.declared, folder.generation = frozenset(spec.declared), spec.generation
     for path in list(folder.live):
         if path not in folder.declared:
-            del folder.live[path]
-            folder.done.pop(path, None)
+            folder.drop(path, now)
     return JobResult(ok=True, reason="SubtreeSynced", key=spec.sync_key)
 
 

@@ -153,7 +153,7 @@ def check_nothing_false(walk: Walk) -> None:
 def check_what_is_served(walk: Walk) -> None:
     """Right after a pass `Loaded` means that every ready server lists it, and numbers are those of the servers."""
     for service in walk.store.all(AIM_SERVICE):
-        if view.paused(service) or walk.cluster.deaf:
+        if view.paused(service) or walk.cluster.deaf or walk.machinery.late:
             continue
         isvc = walk.store.get(INFERENCE_SERVICE, inference_service_name(view.name_of(service), NAMESPACE))
         pods = walk.machinery.server_pods(isvc)

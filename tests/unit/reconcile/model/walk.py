@@ -292,6 +292,12 @@ class Walk:
         self.store.version += 1
         return str(self.cluster.deaf)
 
+    def answer_late(self) -> str:
+        """The controller decides by what servers said earlier, or asks them again."""
+        self.machinery.late = not self.machinery.late
+        self.store.version += 1
+        return str(self.machinery.late)
+
     def wait(self) -> str:
         span = timedelta(seconds=self.rng.choice((1, 20, 90, 700, 4000)))
         self.machinery.now += span
@@ -358,7 +364,7 @@ class Walk:
         ]
         if self.bold:
             users += [self.delete_ours, self.delete_ours, self.pause]
-            life += [self.fall_silent]
+            life += [self.fall_silent, self.answer_late, self.answer_late]
         action = self.rng.choice(users if self.rng.random() < 0.35 else life)
         self.log.append(f"{action.__name__} {action()}")
 
@@ -367,7 +373,7 @@ class Walk:
         self.store.delete(AIM_SERVICE_TEMPLATE, SECOND)
         for source in self.machinery.sources.values():
             source.broken = False
-        self.cluster.deaf = False
+        self.cluster.deaf = self.machinery.late = False
         self.store.version += 1
         for service in self.store.all(AIM_SERVICE):
             if view.paused(service):

@@ -352,9 +352,14 @@ def test_an_adapter_that_pods_keep_is_deleting_for_a_bounded_time() -> None:
     status = status | {"adapterSubtreeSyncKey": key}
     synced = replace(seen, facts=observe({"spec": {"adapterMode": "dynamic"}, "status": status}).facts)
     assert decide(synced).status["adapters"][0]["state"] == "Deleting"
-    gone = decide(replace(synced, pods=(ServerPod("p", START, frozenset({"base"})),)))
-    assert "adapters" not in gone.status
-    overdue = decide(replace(synced, now=START + timedelta(minutes=10)))
+    kept = decide(synced).status["adapters"]
+    assert kept[0]["leftDiskAt"] == "2026-01-01T00:00:00Z"
+    told = SYNCED | {"adapterSubtreeSyncKey": key, "adapters": kept}
+    moved = replace(seen, facts=observe({"spec": {"adapterMode": "dynamic"}, "status": told}).facts)
+    for asked, stays in ((None, True), (START + timedelta(seconds=0.9), True), (START + timedelta(seconds=1), False)):
+        later = ServerPod("p", START, frozenset({"base"}), asked=asked)
+        assert ("adapters" in decide(replace(moved, pods=(later,))).status) == stays, asked
+    overdue = decide(replace(moved, now=START + timedelta(minutes=10)))
     assert "adapters" not in overdue.status
     assert [event.reason for event in overdue.events] == ["AdapterUnloadOverdue"]
 

@@ -625,6 +625,56 @@ def test_changed_content_waits_until_no_server_lists_the_old() -> None:
     assert life.folder.live["a"][0] == "sha256:new"
 
 
+def test_content_that_changes_before_the_first_load_waits_for_servers_that_were_asked_since() -> None:
+    """What a server was asked before it loaded the old content proves nothing about what it serves now."""
+    life = served("dynamic")
+    life.settle()
+    life.machinery.late = True  # the last answer: base alone
+    life.adapter("a")
+    life.edit(adapters=["a"])
+    life.cluster._work_off()
+    assert "a" in life.folder.live
+    life.machinery.sources["hf://acme/a"].content = "sha256:new"
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.passes()
+    life.run_jobs(ROLE_STAGING)
+    life.passes()
+    assert "a" not in life.folder.live
+    assert life.entry("a")["lastError"].startswith("AdapterHeldForUnload: ")
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "2")  # asked for again meanwhile: it waits all the same
+    life.passes()
+    assert life.jobs(ROLE_STAGING) == []
+    life.machinery.tick()
+    life.machinery.now += timedelta(minutes=5)
+    life.cluster._work_off()
+    assert "a" not in life.folder.live, "no server was asked since"
+    life.machinery.late = False
+    life.store.version += 1
+    life.settle()
+    assert (life.state("a"), life.folder.live["a"][0]) == ("Loaded", "sha256:new")
+    assert life.entry("a")["lastRestage"].endswith("2")
+
+
+def test_an_adapter_that_is_declared_again_with_other_content_waits_until_servers_let_go() -> None:
+    life = served("dynamic", "a")
+    life.machinery.late = True  # the servers keep what they have, for all that is known
+    life.edit(adapters=[])
+    life.passes()
+    for job in life.jobs(ROLE_SUBTREE_SYNC):
+        life.machinery.run(job, "ok")
+    life.passes()
+    assert life.state("a") == "Deleting"
+    life.machinery.sources["hf://acme/a"].content = "sha256:new"
+    life.edit(adapters=["a"])
+    life.passes()
+    life.cluster._work_off()
+    assert life.entry("a")["lastError"].startswith("AdapterHeldForUnload: "), life.entry("a")
+    life.machinery.late = False
+    life.store.version += 1
+    life.settle()
+    assert (life.state("a"), life.folder.live["a"][0]) == ("Loaded", "sha256:new")
+
+
 def test_an_invalid_adapter_does_not_hold_up_its_siblings_before_anything_exists() -> None:
     life = Life()
     life.adapter("a")
