@@ -35,6 +35,7 @@ class Reason(StrEnum):
 
     ACCELERATOR_MODEL_UNFAMILIAR = "AcceleratorModelUnfamiliar"
     ADAPTER_ALPHA_MISSING = "AdapterAlphaMissing"
+    ADAPTER_ARTIFACT_INVALID = "AdapterArtifactInvalid"
     ADAPTER_ARTIFACT_NOT_FOUND = "AdapterArtifactNotFound"
     ADAPTER_BASE_MISMATCH = "AdapterBaseMismatch"
     ADAPTER_CONFIG_INVALID = "AdapterConfigInvalid"
@@ -235,6 +236,7 @@ class Reason(StrEnum):
     RANK_EDIT_ROLLS = "RankEditRolls"
     RECONCILE_FAILED = "ReconcileFailed"
     RECONCILIATION_PAUSED = "ReconciliationPaused"
+    REFERENCE_INVALID = "ReferenceInvalid"
     REFERENCE_NOT_FOUND = "ReferenceNotFound"
     REFERENCE_UNREADABLE = "ReferenceUnreadable"
     REPLICAS_IGNORED = "ReplicasIgnored"
@@ -588,6 +590,18 @@ _TABLE: dict[Reason, Explanation] = {
         "The rank in the adapter's spec is above the rank ceiling of the service, or above the highest that engines "
         "support, 512.",
         "raise adapterRuntime.maxRank on the service or in its RuntimeConfig, to at most 512",
+    ),
+    Reason.ADAPTER_ARTIFACT_INVALID: Explanation(
+        "The AIMArtifact of a declared adapter breaks its own rules: it was created while admission was away.",
+        "correct the AIMArtifact as the message says, or delete it and apply it again; admission shows all its errors",
+        ("rule", "condition", "why"),
+        ("ConfigValid", "status.adapters[].lastError"),
+    ),
+    Reason.REFERENCE_INVALID: Explanation(
+        "A profile, model, template or RuntimeConfig that the service uses breaks its own rules.",
+        "correct that object as the message says; `kubectl apply` of it shows all its errors",
+        ("rule", "condition", "why"),
+        ("ConfigValid",),
     ),
     Reason.REFERENCE_NOT_FOUND: Explanation(
         "An object that this one names (a profile, model, template or RuntimeConfig) does not exist.",

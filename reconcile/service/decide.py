@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api import view
+from api.errors import FieldError
 from api.kinds import CONFIG_MAP, INFERENCE_SERVICE, JOB
 from reconcile.decision import Decision, Draft, leave_alone
 from reconcile.objects import without_nulls
@@ -34,6 +35,7 @@ from reconcile.service.serving import (
 )
 from reconcile.service.subtree import Disk, decide_disk, job_pull_secrets
 from rules.base import resolve_base
+from rules.reference_rules import refused_adapters
 from rules.references import Unreadable
 from rules.runtime_config import AdapterConfig, adapter_runtime_config
 
@@ -81,6 +83,12 @@ def _at_rest(seen: ServiceFacts, decision: Decision, disk: Disk, adapters: Adapt
     return (after.state, after.artifact) == (base.state, base.artifact)
 
 
+def _findings(seen: ServiceFacts) -> dict[str, tuple[FieldError, ...]]:
+    """Return what is wrong with single adapters, by name: their artifacts themselves, or for this service."""
+    refused = {name: (error,) for name, error in refused_adapters(seen.facts).items()}
+    return {entry.ref.name: entry.errors for entry in seen.facts.adapter_findings} | refused
+
+
 def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
     if (
         not view.adapter_refs(seen.service)
@@ -95,7 +103,7 @@ def _adapters(seen: ServiceFacts, draft: Draft, disk: Disk) -> AdaptersDecision:
             now=seen.now,
             settings=seen.settings,
             artifacts=seen.facts.artifacts,
-            findings={entry.ref.name: entry.errors for entry in seen.facts.adapter_findings},
+            findings=_findings(seen),
             base=seen.base,
             claim=disk.claim,
             claim_uid=disk.claim_uid,

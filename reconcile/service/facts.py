@@ -24,6 +24,7 @@ from rules.seen import ServiceSeen
 
 ADAPTER_CONFIG_REASONS = frozenset(
     {
+        Reason.ADAPTER_ARTIFACT_INVALID,
         Reason.ADAPTER_DECLARED_TWICE,
         Reason.ADAPTER_INCOMPATIBLE,
         Reason.ADAPTER_NOT_AN_ADAPTER,

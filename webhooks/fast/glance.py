@@ -1,8 +1,9 @@
 """A glance at a service: which of its fields could a rule report on? Nearly always none, and that is cheap to find out.
 
 A look may name too many fields, never too few: a rule whose `when` names none of them reports nothing, warnings
-included. A look that is in doubt returns None, and every rule of its basis runs. Only the rules decide and report.
-Tests compare each look with every rule's refused example and with generated services and objects.
+included. A look that is in doubt returns None, and every rule of its basis runs, as for a basis without a look. Only
+the rules decide and report. Tests compare each look with every rule's refused example and with generated services
+and objects.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def left_to_ask(seen: Seen, bases: Iterable[Basis]) -> ToAsk:
     left: ToAsk = ()
     for basis in bases:
         try:
-            fields = _LOOKS[basis](seen)
+            fields = _LOOKS[basis](seen) if basis in _LOOKS else None
         except Exception:  # the rules run into the same problem, and report it
             fields = None
         if fields is None or fields:
@@ -201,11 +202,6 @@ def _misses_config(seen: ServiceSeen) -> bool:
     return "runtimeConfigName" in seen.spec and seen.config.missing
 
 
-def _in_stored_object(seen: ServiceSeen) -> Fields | None:
-    """Return None (everything) where the named RuntimeConfig does not exist."""
-    return None if _misses_config(seen) else _NOTHING
-
-
 # -- the manifest and its old version, the API version of the request--------------------------------------------------
 
 _COMPARED = (
@@ -246,5 +242,4 @@ _LOOKS: Mapping[Basis, Callable[[ServiceSeen], Fields | None]] = {
     Basis.WORLD: _in_world,
     Basis.TRANSITION: _in_edit,
     Basis.REQUEST: _in_version,
-    Basis.STORED: _in_stored_object,
 }

@@ -22,6 +22,7 @@ from api.kinds import (
 from api.names import ROLE_STAGING, ROLE_SUBTREE_SYNC
 from reconcile.service.decide import decide
 from reconcile.service.loading import ServerPod
+from reconcile.service.manifests import Staging, render_stage_job
 from rules.examples import manifest, surroundings
 from rules.seen import see_service
 from rules.worlds import SnapshotWorld
@@ -286,8 +287,18 @@ def test_weak_spot_11_the_artifacts_env_cannot_aim_the_writer() -> None:
     life.adapter("a")
     spec = dict(life.store.objects[("AIMArtifact", "a")]["spec"]) | {"env": HOSTILE_ENV}
     life.store.edit(AIM_ARTIFACT, "a", spec)
-    life.service(adapters=["a"])
-    container = staging_job(life)["spec"]["template"]["spec"]["containers"][0]
+    life.adapter("b")
+    life.service(adapters=["a", "b"])
+    assert "--artifact=b" in staging_job(life)["spec"]["template"]["spec"]["containers"][0]["args"]
+    life.settle()
+    assert [life.state(name) for name in ("a", "b")] == ["Failed", "Downloaded"]
+    assert life.entry("a")["lastError"].startswith(
+        'AdapterArtifactInvalid: Invalid value: "a": its own rules refuse AIMArtifact "a": '
+    )
+    artifact = life.store.objects[("AIMArtifact", "a")]
+    staging = Staging(adapter=artifact, path="a", key="k", attempt=1, claim="c", base={}, max_rank=16)
+    job = render_stage_job(life.chat, staging, {}, (), life.settings)
+    container = job["spec"]["template"]["spec"]["containers"][0]
     assert [entry["name"] for entry in container["env"]] == ["HF_TOKEN", "POD_IP"]
     assert f"--service-uid={life.chat['metadata']['uid']}" in container["args"]
 

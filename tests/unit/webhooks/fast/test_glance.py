@@ -20,7 +20,7 @@ from rules.worlds import SnapshotWorld
 from tests.unit.rules.strategies import json_values, services, worlds
 from webhooks.fast.glance import left_to_ask
 
-BASES = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST, Basis.STORED]
+BASES = [Basis.OBJECT, Basis.WORLD, Basis.REQUEST]
 EDITED = [*BASES, Basis.TRANSITION]
 OURS = [entry for entry in all_rules() if AIM_SERVICE.kind in entry.kinds]
 FIELDS = sorted({field for entry in OURS for field in entry.when})
