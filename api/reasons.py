@@ -54,6 +54,7 @@ class Reason(StrEnum):
     ADAPTER_FITS_PARTLY = "AdapterFitsPartly"
     ADAPTER_HELD_FOR_UNLOAD = "AdapterHeldForUnload"
     ADAPTER_INCOMPATIBLE = "AdapterIncompatible"
+    ADAPTER_INIT_CHANGES_BASE = "AdapterInitChangesBase"
     ADAPTER_IS_LFS_POINTER = "AdapterIsLfsPointer"
     ADAPTER_IS_PICKLE = "AdapterIsPickle"
     ADAPTER_LAYOUT_NESTED = "AdapterLayoutNested"
@@ -62,6 +63,8 @@ class Reason(StrEnum):
     ADAPTER_MAX_RANK_CHANGED = "AdapterMaxRankChanged"
     ADAPTER_MODE_IMMUTABLE = "AdapterModeImmutable"
     ADAPTER_MODEL_ID_MISSING = "AdapterModelIdMissing"
+    ADAPTER_MODULE_UNKNOWN = "AdapterModuleUnknown"
+    ADAPTER_NEEDS_NEWER_ENGINE = "AdapterNeedsNewerEngine"
     ADAPTER_NOT_AN_ADAPTER = "AdapterNotAnAdapter"
     ADAPTER_NOT_DECLARED = "AdapterNotDeclared"
     ADAPTER_NOT_DECLARED_BY_SERVICE = "AdapterNotDeclaredByService"
@@ -77,18 +80,26 @@ class Reason(StrEnum):
     ADAPTER_RANK_EXCEEDS_CEILING = "AdapterRankExceedsCeiling"
     ADAPTER_RANK_MISMATCH = "AdapterRankMismatch"
     ADAPTER_RANK_MISSING = "AdapterRankMissing"
+    ADAPTER_REPLICATES_LAYERS = "AdapterReplicatesLayers"
     ADAPTER_SAVES_MODULES = "AdapterSavesModules"
+    ADAPTER_SHAPE_MISMATCH = "AdapterShapeMismatch"
     ADAPTER_SHARDED = "AdapterSharded"
     ADAPTER_STAGED = "AdapterStaged"
     ADAPTER_SUBTREE_PROVISIONING = "AdapterSubtreeProvisioning"
     ADAPTER_TARGETS_NOTHING = "AdapterTargetsNothing"
     ADAPTER_TENSORS_INCOMPLETE = "AdapterTensorsIncomplete"
+    ADAPTER_TENSORS_MISNAMED = "AdapterTensorsMisnamed"
     ADAPTER_TYPE_UNSUPPORTED = "AdapterTypeUnsupported"
     ADAPTER_UNLOAD_OVERDUE = "AdapterUnloadOverdue"
+    ADAPTER_USES_ACTIVATED_LORA = "AdapterUsesActivatedLora"
     ADAPTER_USES_BIAS = "AdapterUsesBias"
+    ADAPTER_USES_BLOCK_DIAGONAL = "AdapterUsesBlockDiagonal"
     ADAPTER_USES_DORA = "AdapterUsesDora"
+    ADAPTER_USES_QALORA = "AdapterUsesQalora"
     ADAPTER_VALIDATED = "AdapterValidated"
     ADAPTER_WEIGHTS_MISSING = "AdapterWeightsMissing"
+    ADAPTER_WEIGHTS_NOT_FINITE = "AdapterWeightsNotFinite"
+    ADAPTER_WEIGHTS_NOT_FLOAT = "AdapterWeightsNotFloat"
     ADAPTER_WEIGHTS_TRUNCATED = "AdapterWeightsTruncated"
     ADAPTER_WEIGHTS_UNREADABLE = "AdapterWeightsUnreadable"
     ADAPTERS_STAGED = "AdaptersStaged"
@@ -1492,9 +1503,6 @@ _TABLE: dict[Reason, Explanation] = {
         "The adapter contains whole modules (modules_to_save).",
         "train without modules_to_save, or merge the adapter into a base model of its own",
     ),
-    Reason.ADAPTER_TARGETS_NOTHING: _files(
-        "target_modules is missing or empty.", "name the trained modules in target_modules of adapter_config.json"
-    ),
     Reason.ADAPTER_FITS_NO_MODULE: _files(
         "None of the adapter's tensors belongs to a module of the base model, so it would have no effect.",
         "check that it was trained on this base model, and the prefix of its tensor names",
@@ -1502,6 +1510,59 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.ADAPTER_TENSORS_INCOMPLETE: _files(
         "A LoRA matrix lacks its other half, differs from it in rank, or is not a matrix; engines fail to load it.",
         "export the adapter again from its training, with all tensors",
+    ),
+    Reason.ADAPTER_TARGETS_NOTHING: _files(
+        "adapter_config.json has no target_modules, which the engine demands.",
+        "add target_modules to adapter_config.json: the trained modules, or null",
+    ),
+    Reason.ADAPTER_ALPHA_MISSING: _files(
+        "adapter_config.json has no lora_alpha, without which the engine does not load an adapter.",
+        "add lora_alpha to adapter_config.json, with the value of the training",
+    ),
+    Reason.ADAPTER_USES_BIAS: _files(
+        "The adapter has trained biases, which the engine refuses.",
+        'train with bias="none" and lora_bias=False, or merge it into a base model of its own (merge_and_unload)',
+    ),
+    Reason.ADAPTER_EXTRA_TENSORS: _files(
+        "The adapter has tensors that are not LoRA matrices (norms, trained tokens), which the engine refuses.",
+        "remove these tensors from the file, or merge the adapter into a base model of its own if it needs them",
+    ),
+    Reason.ADAPTER_TENSORS_MISNAMED: _files(
+        "The name of a LoRA matrix is not one that the engine loads, for example with the name of the adapter in it.",
+        "save with save_pretrained of PEFT, or rename the tensors to ….lora_A.weight and ….lora_B.weight",
+    ),
+    Reason.ADAPTER_MODULE_UNKNOWN: _files(
+        "The adapter has a module whose name no module of the base model has, so the engine refuses all of it.",
+        "remove the tensors of that module, or declare the adapter for the base model that it was trained on",
+    ),
+    Reason.ADAPTER_SHAPE_MISMATCH: _files(
+        "A LoRA matrix has another width than its module of the base model.",
+        "declare the adapter for the base model that it was trained on, in the same size",
+    ),
+    Reason.ADAPTER_INIT_CHANGES_BASE: _files(
+        "The adapter belongs to weights of the base that its initialization changed (PiSSA, OLoRA, CorDA, LoftQ).",
+        "convert it: save_pretrained(path_initial_model_for_weight_conversion=…) of PEFT writes a plain LoRA",
+    ),
+    Reason.ADAPTER_USES_ACTIVATED_LORA: _files(
+        "The adapter is an activated LoRA, which starts to act at certain tokens.",
+        "train it without alora_invocation_tokens",
+    ),
+    Reason.ADAPTER_REPLICATES_LAYERS: _files(
+        "The adapter repeats layers of the base (layer_replication), which the engine does not do.",
+        "train it without layer_replication",
+    ),
+    Reason.ADAPTER_USES_BLOCK_DIAGONAL: _files(
+        "The adapter has block-diagonal matrices (BD-LoRA).", "train it without use_bdlora"
+    ),
+    Reason.ADAPTER_USES_QALORA: _files(
+        "The adapter is a QALoRA, whose inputs are pooled in groups.", "train it without use_qalora"
+    ),
+    Reason.ADAPTER_WEIGHTS_NOT_FLOAT: _files(
+        "The matrices are not floating-point numbers.", "save the adapter in float32, float16 or bfloat16"
+    ),
+    Reason.ADAPTER_WEIGHTS_NOT_FINITE: _files(
+        "The weights have NaN or infinite values: answers of the server, also to others, would be nonsense.",
+        "train the adapter again, for example with a lower learning rate or in bfloat16",
     ),
     Reason.ADAPTER_PICKLE_REFUSED: _files(
         "The weights are an executable pickle (.bin), which the administrator does not allow.",
@@ -1520,20 +1581,13 @@ _TABLE: dict[Reason, Explanation] = {
         "Tensors have a rank that adapter_config.json does not name.",
         "correct r or rank_pattern in adapter_config.json",
     ),
-    Reason.ADAPTER_ALPHA_MISSING: _note(
-        "adapter_config.json has no lora_alpha, which some engines require.",
-        "add lora_alpha to adapter_config.json",
-    ),
-    Reason.ADAPTER_USES_BIAS: _note(
-        "The adapter has biases, which some engines refuse or ignore.", "train the adapter without biases"
+    Reason.ADAPTER_NEEDS_NEWER_ENGINE: _note(
+        "An older engine refuses this adapter, or answers wrongly with it.",
+        "use an AIM image with the engine version that the message names, or a newer one",
     ),
     Reason.ADAPTER_IS_PICKLE: _note(
         "The weights are a .bin file, which is an executable pickle.",
         "save the weights as adapter_model.safetensors, which cannot run code",
-    ),
-    Reason.ADAPTER_EXTRA_TENSORS: _note(
-        "The adapter has tensors that are not LoRA matrices, which engines may refuse.",
-        "save the adapter without the extra tensors",
     ),
     Reason.ADAPTER_FITS_PARTLY: _note(
         "Some of the adapter's tensors belong to no module of the base model.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-from disk.preflight import CONFIG, PICKLE, SAFETENSORS
+from disk.header import SAFETENSORS
+from disk.preflight import CONFIG, PICKLE
 from disk.sources.base import Listing, RemoteFile
 
 ADAPTER_FILES = (

@@ -18,10 +18,11 @@ from disk.checksums import StoredFile
 from disk.download import Downloader, Pacing, check_names, with_retries
 from disk.failures import DiskFailure
 from disk.filters import select_adapter_files
+from disk.findings import Limits, Verdict
 from disk.fs import Fs, is_directory, is_there, unique
 from disk.layout import Layout, scratch_name
 from disk.locks import hold
-from disk.preflight import CONFIG, Limits, Verdict, check_config, check_listing, judge_rank
+from disk.preflight import CONFIG, check_config, check_listing, judge_rank
 from disk.progress import Meter
 from disk.records import Declared, Done, Entry, claim_disk, is_complete, load, newest_change, now, save, unverified
 from disk.sources.base import Listing, RemoteFile, Source

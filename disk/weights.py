@@ -1,4 +1,4 @@
-"""Reads the part of weights that preflight needs: the header, never the data."""
+"""Reads the part of weights that preflight needs: the header, and a sample of the data."""
 
 from __future__ import annotations
 
@@ -11,25 +11,12 @@ from typing import IO
 import orjson
 
 from disk.failures import DiskFailure
+from disk.findings import Finding, Limits, Verdict
+from disk.finite import plan_sample
+from disk.fit import Shape, base_modules
 from disk.fs import file_size, list_names
-from disk.preflight import (
-    CONFIG,
-    LARGEST_CONFIG,
-    LARGEST_HEADER,
-    PREFIX_BYTES,
-    SAFETENSORS,
-    TAIL_BYTES,
-    WEIGHTS,
-    Finding,
-    Limits,
-    Verdict,
-    Weights,
-    base_module_paths,
-    check_listing,
-    check_weights,
-    header_length,
-    read_header,
-)
+from disk.header import LARGEST_HEADER, SAFETENSORS, Weights, header_length, read_header
+from disk.preflight import CONFIG, LARGEST_CONFIG, PREFIX_BYTES, TAIL_BYTES, WEIGHTS, check_listing, check_weights
 
 _LARGEST_INDEX = 32 * 1024 * 1024  # bytes
 _MOST_BASE_FILES = 1000
@@ -42,8 +29,8 @@ def inspect_adapter(folder: Path, limits: Limits, base_dir: Path | None = None) 
         return Verdict(finding)
     weights = next(name for name in WEIGHTS if name in names)
     config = read_config(folder / CONFIG)
-    modules = read_base_modules(base_dir) if base_dir is not None else None
-    return check_weights(read_weights(folder / weights), config, limits, modules)
+    base = read_base_modules(base_dir) if base_dir is not None else None
+    return check_weights(read_weights(folder / weights, sampled=True), config, limits, base)
 
 
 def read_config(path: Path) -> bytes:
@@ -52,8 +39,11 @@ def read_config(path: Path) -> bytes:
         return _read_at(stream.fileno(), 0, LARGEST_CONFIG + 1)
 
 
-def read_weights(path: Path) -> Weights:
-    """Read the first bytes of a weights file, its header, and the tail of a zip. Raises: OSError."""
+def read_weights(path: Path, *, sampled: bool = False) -> Weights:
+    """Read the first bytes of a weights file, its header, and the tail of a zip; `sampled`: some data, too.
+
+    Raises: OSError.
+    """
     with _open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         prefix = _read_at(stream.fileno(), 0, PREFIX_BYTES)
@@ -61,6 +51,10 @@ def read_weights(path: Path) -> Weights:
         if path.name == SAFETENSORS or path.suffix == ".safetensors":
             if (length := header_length(prefix)) is not None:
                 weights.header = _read_at(stream.fileno(), 8, min(length, LARGEST_HEADER, size))
+                tensors = read_header(weights) if sampled else []
+                if not isinstance(tensors, Finding):
+                    pieces = plan_sample(tensors)
+                    weights.samples = [(one.tensor, _read_at(stream.fileno(), one.begin, one.size)) for one in pieces]
         else:
             weights.tail = _read_at(stream.fileno(), max(0, size - TAIL_BYTES), TAIL_BYTES)
     return weights
@@ -83,24 +77,28 @@ def _read_at(fd: int, offset: int, count: int) -> bytes:
     return b"".join(pieces)
 
 
-def read_base_modules(folder: Path) -> set[str] | None:
-    """Return the module paths of a base model; None when its files are not readable safetensors."""
+def read_base_modules(folder: Path) -> dict[str, Shape | None] | None:
+    """Return the modules of a base model with the shapes of their weights; None when its files are not readable."""
     try:
         names = list_names(folder)
+        modules: dict[str, Shape | None] = {}
         if "model.safetensors.index.json" in names:
-            return _modules_of_index(folder / "model.safetensors.index.json")
-        modules: set[str] = set()
+            listed = _modules_of_index(folder / "model.safetensors.index.json")
+            if listed is None:
+                return None
+            modules.update(listed)
         for name in [name for name in names if name.endswith(".safetensors")][:_MOST_BASE_FILES]:
             tensors = read_header(read_weights(folder / name))
-            if isinstance(tensors, Finding):
+            if not isinstance(tensors, Finding):
+                modules.update(base_modules(tensors))
+            elif not modules:
                 return None
-            modules |= base_module_paths(tensor.name for tensor in tensors)
         return modules or None
     except OSError:
         return None  # the comparison is optional: the Job of the base reports an unreadable base
 
 
-def _modules_of_index(path: Path) -> set[str] | None:
+def _modules_of_index(path: Path) -> dict[str, None] | None:
     size = file_size(path)
     if size is None or size > _LARGEST_INDEX:
         return None
@@ -109,7 +107,9 @@ def _modules_of_index(path: Path) -> set[str] | None:
     except orjson.JSONDecodeError:
         return None
     names = index.get("weight_map") if isinstance(index, dict) else None
-    return base_module_paths(str(name) for name in names) or None if isinstance(names, dict) else None
+    if not isinstance(names, dict):
+        return None
+    return dict.fromkeys(name.rpartition(".")[0] for name in names if "." in name) or None
 
 
 def as_failure(finding: Finding) -> DiskFailure:

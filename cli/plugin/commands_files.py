@@ -18,7 +18,7 @@ from cli.plugin.output import Shape, answer
 if TYPE_CHECKING:
     from cli.lint.judge import Collected
     from cli.plugin.inspect_adapter import Inspected
-    from disk.preflight import Limits
+    from disk.findings import Limits
     from reconcile.settings import ReconcileSettings
 
 Files = Annotated[
@@ -161,7 +161,7 @@ class Demands:
     @property
     def limits(self) -> Limits:
         """The limits as staging has them."""
-        from disk.preflight import Limits
+        from disk.findings import Limits
 
         rank = self.rank if self.rank is not None else self.max_rank
         return Limits(self.max_rank, rank, self.base, self.strict_base, not self.no_pickle)

@@ -14,24 +14,18 @@ from typing import Any
 
 from api.reasons import EXPLANATIONS, Reason
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Cell, Line, columns, line, size
+from disk.findings import Finding, Limits, Verdict
 from disk.fs import list_names
+from disk.header import LARGEST_HEADER, SAFETENSORS, Weights, header_length, read_header
 from disk.preflight import (
     CONFIG,
     LARGEST_CONFIG,
-    LARGEST_HEADER,
     PREFIX_BYTES,
-    SAFETENSORS,
     TAIL_BYTES,
     WEIGHTS,
-    Finding,
-    Limits,
-    Verdict,
-    Weights,
     check_config,
     check_listing,
     check_weights,
-    header_length,
-    read_header,
 )
 from disk.sources import RemoteFile, Source, open_source
 from disk.weights import read_config, read_weights
@@ -171,7 +165,8 @@ def inspect_folder(folder: Path, limits: Limits) -> Inspected:
         config = read_config(folder / CONFIG) if CONFIG in files else b""
         return Inspected(str(folder), files, _with_config(finding, config, limits), config)
     weights = next(name for name in WEIGHTS if name in files)
-    return _judge(str(folder), files, read_config(folder / CONFIG), read_weights(folder / weights), limits=limits)
+    read = read_weights(folder / weights, sampled=True)
+    return _judge(str(folder), files, read_config(folder / CONFIG), read, limits=limits)
 
 
 def inspect_source(reach: Reach, limits: Limits) -> Inspected:
