@@ -200,13 +200,30 @@ def test_cluster_kinds_can_be_left_to_another_installation(helm: Helm) -> None:
     assert [rule["scope"] for rule in rules] == ["Namespaced"]
 
 
-def test_template_leaves_the_uninstall_hooks_out(helm: Helm) -> None:
-    """Piped into kubectl they would empty the webhook configurations."""
-    assert not [o for o in helm.objects({}) if "helm.sh/hook" in (o["metadata"].get("annotations") or {})]
-    with_cluster = helm.objects({}, "--api-versions=apiregistration.k8s.io/v1")
-    hooks = [o for o in with_cluster if "helm.sh/hook" in (o["metadata"].get("annotations") or {})]
-    assert sorted(o["kind"] for o in hooks) == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
-    assert all(not o["webhooks"] for o in hooks)
+FULL_CLUSTER = (
+    "apiregistration.k8s.io/v1",
+    "admissionregistration.k8s.io/v1",
+    "apiextensions.k8s.io/v1",
+    "cert-manager.io/v1",
+    "monitoring.coreos.com/v1",
+    "monitoring.coreos.com/v1/PrometheusRule",
+    "monitoring.coreos.com/v1/ServiceMonitor",
+    "networking.k8s.io/v1",
+    "policy/v1",
+    "aim.eai.amd.com/v1alpha1",
+    "aim.eai.amd.com/v1alpha1/AIMClusterRuntimeConfig",
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_argo_cd_renders_has_each_object_once(helm: Helm, name: str) -> None:
+    """Of two objects with one name Argo CD keeps the last; an uninstall hook would replace the configuration."""
+    objects = helm.objects(CASES[name], *(f"--api-versions={api}" for api in FULL_CLUSTER))
+    names = [(o["apiVersion"], o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]
+    assert sorted(map(str, names)) == sorted({str(one) for one in names})
+    assert not [o for o in objects if "helm.sh/hook" in (o["metadata"].get("annotations") or {})]
+    configurations = [o for o in objects if o["kind"].endswith("WebhookConfiguration")]
+    assert all(o["webhooks"] for o in configurations)
 
 
 # -- rights ---------------------------------------------------------------------------------------------------------
