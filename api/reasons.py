@@ -267,18 +267,23 @@ class Reason(StrEnum):
     SERVING = "Serving"
     SIZE_UNUSABLE = "SizeUnusable"
     SOME_REPLICAS_LACK = "SomeReplicasLack"
+    SOURCE_ARCHIVED = "SourceArchived"
     SOURCE_BUCKET_NOT_FOUND = "SourceBucketNotFound"
     SOURCE_CHANGED = "SourceChanged"
+    SOURCE_CLOCK_DIFFERS = "SourceClockDiffers"
     SOURCE_CONNECTION_LOST = "SourceConnectionLost"
     SOURCE_CREDENTIALS_UNREADABLE = "SourceCredentialsUnreadable"
     SOURCE_DNS_FAILED = "SourceDnsFailed"
+    SOURCE_ENDPOINT_HAS_BUCKET = "SourceEndpointHasBucket"
     SOURCE_ENDPOINT_REFUSED = "SourceEndpointRefused"
     SOURCE_FORBIDDEN = "SourceForbidden"
     SOURCE_GATED = "SourceGated"
     SOURCE_NAME_REFUSED = "SourceNameRefused"
+    SOURCE_NOT_AN_API = "SourceNotAnApi"
     SOURCE_NOT_VERIFIED = "SourceNotVerified"
     SOURCE_PREFIX_EMPTY = "SourcePrefixEmpty"
     SOURCE_RATE_LIMITED = "SourceRateLimited"
+    SOURCE_REGION_WRONG = "SourceRegionWrong"
     SOURCE_REPOSITORY_NOT_FOUND = "SourceRepositoryNotFound"
     SOURCE_RESPONSE_INVALID = "SourceResponseInvalid"
     SOURCE_REVISION_NOT_FOUND = "SourceRevisionNotFound"
@@ -1321,6 +1326,32 @@ _TABLE: dict[Reason, Explanation] = {
         "The credentials are valid, but do not allow reading this (403).",
         "give the token or the keys read access",
     ),
+    Reason.SOURCE_ARCHIVED: _failed(
+        "source",
+        "An object is in a storage class from which it cannot be read at once (archive).",
+        "restore the objects, or copy them to a class that can be read at once",
+    ),
+    Reason.SOURCE_CLOCK_DIFFERS: _failed(
+        "source",
+        "The clocks of the node and of the source differ by more than the source allows.",
+        "synchronize the clock of the node",
+        retriable=True,
+    ),
+    Reason.SOURCE_ENDPOINT_HAS_BUCKET: _failed(
+        "source",
+        "The endpoint contains the name of the bucket, which the client adds itself.",
+        "remove the bucket from artifact.s3.endpoint (or AWS_ENDPOINT_URL)",
+    ),
+    Reason.SOURCE_NOT_AN_API: _failed(
+        "source",
+        "The endpoint answers with a web page: it is a console or a login page, not the API.",
+        "use the address and the port of the API as the endpoint",
+    ),
+    Reason.SOURCE_REGION_WRONG: _failed(
+        "source",
+        "The bucket is in another region than the one that the client uses.",
+        "set artifact.s3.region (or AWS_REGION) to the region that the message names",
+    ),
     Reason.SOURCE_GATED: _failed(
         "source",
         "The repository is gated, and the account has no access to it.",
@@ -1364,7 +1395,7 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.SOURCE_TLS_FAILED: _failed(
         "source",
         "The certificate of the endpoint was not accepted, or no TLS connection was possible.",
-        "name the CA in artifact.s3.tls.caBundleRef, or fix the certificate of the endpoint",
+        "for S3, name the CA in artifact.s3.tls.caBundleRef; for both, fix the certificate of the endpoint",
     ),
     Reason.SOURCE_TIMEOUT: _failed(
         "source", "The source did not answer in time.", "check network policies and proxies", retriable=True
@@ -1398,7 +1429,7 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.SOURCE_CREDENTIALS_UNREADABLE: _failed(
         "source",
         "The mounted credentials or CA file cannot be used.",
-        "check the keys of the Secret or ConfigMap that the artifact.s3 block names",
+        "check the keys of the Secret or ConfigMap that the artifact.s3 block or the env refers to",
     ),
     Reason.CHECKSUM_MISMATCH: _failed(
         "source",

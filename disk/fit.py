@@ -30,6 +30,7 @@ _RENAMED = (  # both spellings of each part are mapped to one
     ("model.multi_modal_projector.", "multi_modal_projector."),
     ("model.audio_tower.", "audio_tower."),
 )
+_OUTERMOST = frozenset({"transformer", "model"})
 _ALWAYS_LORA = frozenset({"embed_tokens", "lm_head"})
 
 
@@ -101,6 +102,7 @@ class _Names:
     def __init__(self, base: BaseModules) -> None:
         self._base = base
         firsts = {part for path in base for part in path.split(".", 2)[:2]}
+        self._has_outermost = not _OUTERMOST.isdisjoint(path.partition(".")[0] for path in base)
         self._renames = not firsts.isdisjoint(_VISION)
         self._text_in_model = self._renames and "language_model" not in firsts
         self._known: dict[str, str] = {}  # what the engine calls it → the path in the base's files
@@ -125,7 +127,7 @@ class _Names:
         outer, _, inner = name.partition(".")
         # Some bases are saved without their outermost module (GPT-2: "h.0…" for "transformer.h.0…"); transformers
         # adds it on loading.
-        if outer in ("transformer", "model") and inner in self._known and not self._has_outer(outer):
+        if outer in _OUTERMOST and inner in self._known and not self._has_outermost:
             return self._known[inner]
         if name == "lm_head":  # tied to the embedding, so that the files do not have it
             return next((path for path in self._base if path.endswith("embed_tokens")), None)
@@ -133,9 +135,6 @@ class _Names:
             fused = name[: name.index(".experts.") + len(".experts")]
             return fused if fused in self._base else None
         return None
-
-    def _has_outer(self, outer: str) -> bool:
-        return any(path.startswith(f"{outer}.") for path in self._base)
 
     def _engine_name(self, path: str) -> str:
         if not self._renames:

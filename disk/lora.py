@@ -46,7 +46,10 @@ def is_copy_of_base(name: str) -> bool:
 def module_path(tensor_name: str) -> str | None:
     """Return the module of the base that a LoRA tensor belongs to, or None for other tensors."""
     match = _LORA.search(tensor_name)
-    return tensor_name[: match.start()].removeprefix(_OUTER) if match else None
+    if match is None:
+        return None
+    path = tensor_name[: match.start()]
+    return path.replace(_OUTER, "") if path.startswith(_OUTER) else path  # each one, as the engine does
 
 
 def targeted_parameters(config: Mapping[str, Any]) -> frozenset[str]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 from api.reasons import Reason
 from api.source_uri import S3Source
 from disk.checksums import DIGEST_BYTES, Announced
-from disk.failures import DiskFailure, from_network_error, parse_retry_after
+from disk.failures import DiskFailure, from_network_error
+from disk.sources.answers import Answer, from_s3_answer
 from disk.sources.base import (
     MOST_LISTED_FILES,
     READ_BYTES,
@@ -57,23 +58,6 @@ _MOST_PAGES = 20
 _NO_SUCH_QUESTION = frozenset((400, 403, 404, 405, 416, 501))
 _LARGEST_SECRET_FILE = 64 * 1024  # bytes
 
-_UNAUTHORIZED = frozenset(
-    (
-        "AuthorizationHeaderMalformed",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidSecurity",
-        "InvalidToken",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "TokenRefreshRequired",
-        "UnauthorizedAccess",
-    )
-)
-_LIMITED = frozenset(
-    ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "429")
-)
-
 
 class S3Reader:
     """A prefix in a bucket."""
@@ -88,6 +72,8 @@ class S3Reader:
         self._endpoint = url or None
         host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
         self._where = f"bucket {source.bucket} at {host}" if url else f"bucket {source.bucket}"
+        in_path = source.bucket in parts.path.strip("/").split("/")
+        self._has_bucket = in_path or (parts.hostname or "").startswith(f"{source.bucket.casefold()}.")
         with self._translated():
             self._client = _client(options, self._endpoint)
             replace_session(self._client, lambda session: _BoundedSession(session, self._where))
@@ -111,7 +97,7 @@ class S3Reader:
                         raise DiskFailure(
                             Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned no size for {name!r}"
                         )
-                    pin = entry.get("ETag", "").strip('"')
+                    pin = _plain_etag(entry.get("ETag"))
                     # An ETag is the MD5 only of an object in one part without KMS, which is known when it is opened.
                     files.append(RemoteFile(name, key, size, pin, None))
                 if len(files) > MOST_LISTED_FILES:
@@ -226,7 +212,7 @@ class S3Reader:
         if offset:
             wanted["Range"] = f"bytes={offset}-"
         with self._translated():
-            answer: Any = self._client.get_object(**wanted)
+            answer = self._get(wanted)
         with closing(answer["Body"]) as body:
             with self._translated():
                 self._check_pin(answer, file)
@@ -234,12 +220,23 @@ class S3Reader:
                 announced = None if offset else self._announced(file, answer)
             yield OpenFile(self._pieces(body, skip), announced)
 
+    def _get(self, wanted: dict[str, Any]) -> Any:
+        """Ask for an object; without the condition where a service refuses it: the ETag is compared then."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy: costs start time
+
+        try:
+            return self._client.get_object(**wanted)
+        except ClientError as error:
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != 412 or "IfMatch" not in wanted:
+                raise
+            return self._client.get_object(**{name: value for name, value in wanted.items() if name != "IfMatch"})
+
     def _pieces(self, body: Any, skip: int) -> Iterator[bytes]:
         with self._translated():
             yield from skipped(gather(iter(lambda: body.read(READ_BYTES), b"")), skip)
 
     def _check_pin(self, answer: Any, file: RemoteFile) -> None:
-        etag = str(answer.get("ETag", "")).strip('"')
+        etag = _plain_etag(answer.get("ETag"))
         if file.pin and etag and etag != file.pin:
             raise DiskFailure(Reason.SOURCE_CHANGED, f"{file.name} in {self._where} was replaced during the download")
 
@@ -283,31 +280,17 @@ class S3Reader:
             ) from error
 
     def _from_client_error(self, error: Any) -> DiskFailure:
-        answer = error.response
-        code = str(answer.get("Error", {}).get("Code", ""))
-        meta = answer.get("ResponseMetadata", {})
-        status = meta.get("HTTPStatusCode", 0)
-        said = f"{status} {code}" if code and code != str(status) else str(status)
-        headers = meta.get("HTTPHeaders", {})
-        retry_after = parse_retry_after(headers.get("retry-after"), headers.get("date"))
-        if code in _LIMITED or status == 429 or (status == 503 and code in ("", "503", "ServiceUnavailable")):
-            reason = Reason.SOURCE_RATE_LIMITED if code in _LIMITED or status == 429 else Reason.SOURCE_SERVER_ERROR
-            return DiskFailure(reason, f"{self._where} returned status {said}", retry_after=retry_after)
-        if code == "NoSuchBucket":
-            return DiskFailure(Reason.SOURCE_BUCKET_NOT_FOUND, f"there is no {self._where}")
-        if code in _UNAUTHORIZED or status == 401:
-            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the keys ({code})")
-        if status == 403:
-            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"these keys do not have permission to read {self._where}")
-        if status == 412 or code in ("PreconditionFailed", "InvalidRange", "NoSuchKey") or status in (404, 416):
-            return DiskFailure(
-                Reason.SOURCE_CHANGED, f"an object in {self._where} was replaced or removed during the download"
-            )
-        if status >= 500:
-            return DiskFailure(
-                Reason.SOURCE_SERVER_ERROR, f"{self._where} returned status {said}", retry_after=retry_after
-            )
-        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned status {said}")
+        said, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        headers = {str(name).lower(): str(value) for name, value in meta.get("HTTPHeaders", {}).items()}
+        answer = Answer(
+            operation=str(getattr(error, "operation_name", "")),
+            status=meta.get("HTTPStatusCode", 0),
+            code=str(said.get("Code", "")),
+            message=str(said.get("Message") or ""),
+            region=str(headers.get("x-amz-bucket-region") or said.get("Region") or ""),
+            headers=headers,
+        )
+        return from_s3_answer(answer, self._where, self._has_bucket)
 
 
 class _BoundedSession:
@@ -322,6 +305,11 @@ class _BoundedSession:
         is_file = take_as_stream(request)
         response = self._session.send(request)
         if not is_file or response.status_code >= 300:
+            kind = str(response.headers.get("content-type", "")).lower()
+            if kind.startswith("text/html") and response.status_code < 500:  # a balancer answers 502 in HTML, too
+                response.raw.close()
+                detail = f"{self._where} answers with a web page (status {response.status_code})"
+                raise DiskFailure(Reason.SOURCE_NOT_AN_API, detail)
             try:
                 body = read_answer(response.raw.stream(), self._where)
             except BaseException:
@@ -383,6 +371,11 @@ def read_etag(pin: str, answer: Any) -> Told | None:
     if answer.get("SSECustomerAlgorithm"):
         return None
     return Told("md5", found[1], int(found[2] or 0))
+
+
+def _plain_etag(value: object) -> str:
+    """Return an ETag without quotation marks, and without the mark of a weak one: some services write it."""
+    return str(value or "").removeprefix("W/").strip('"')
 
 
 def _means_parts(answer: Any, count: int) -> bool:
