@@ -93,6 +93,17 @@ $(LOWEST_STAMP): requirements-lowest.lock pyproject.toml
 test-long: $(STAMP) tools ## the same tests with larger numbers: long walks, many rounds
 	AIM_TEST_LONG=1 $(PYTEST) tests
 
+.venv-engine-%/.installed: requirements-engine-%.lock
+	@test -x $(@D)/bin/python || python3 -m venv $(@D)
+	@echo "installing the locked engine into $(@D)"
+	@$(RUN)/uv pip install -q -p $(@D)/bin/python --no-deps --require-hashes -r $<
+	@touch $@
+
+ENGINES ?= 0.32.0 0.22.1 0.15.0
+.PHONY: test-engine
+test-engine: $(STAMP) $(ENGINES:%=.venv-engine-%/.installed) ## ask real engines about every generated adapter (opt-in: 8 GB each)
+	@$(PY) -m tests.engine.run $(foreach version,$(ENGINES),$(version)=$(CURDIR)/.venv-engine-$(version)/bin/python)
+
 .PHONY: fuzz
 fuzz: $(STAMP) tools ## 50,000 spoilt bodies, 2,000 random objects of each kind in memory, 2,000 on a live server
 	AIM_FUZZ_CASES=50000 $(PYTEST) tests/unit/webhooks -k fuzz

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tools import (
     chart,
     crds,
+    reference_adapters,
     reference_bounds,
     reference_commands,
     reference_metrics,
@@ -26,6 +27,7 @@ TARGETS: tuple[Target, ...] = tuple(
         crds,
         reference_objects,
         reference_rules,
+        reference_adapters,
         reference_bounds,
         reference_commands,
         reference_metrics,
