@@ -71,8 +71,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return args
 
 
-class S3Options(JobSpec, frozen=True, kw_only=True):
-    """How to reach S3 where a typed `artifact.s3` block says so; credentials are files below CREDENTIALS_MOUNT."""
+class ClientOptions(JobSpec, frozen=True, kw_only=True):
+    """How to reach a source where the typed `artifact.s3` and `artifact.hub` blocks say so.
+
+    Credentials and CA bundles are files below CREDENTIALS_MOUNT.
+    """
 
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -82,9 +85,10 @@ class S3Options(JobSpec, frozen=True, kw_only=True):
     s3_credentials_dir: str | None = None  # files accessKeyId, secretAccessKey, sessionToken (optional)
     s3_ca_file: str | None = None
     s3_insecure_skip_verify: bool = False
+    hub_ca_file: str | None = None  # trusted beside the public CAs
 
 
-class StageSpec(S3Options, frozen=True, kw_only=True):
+class StageSpec(ClientOptions, frozen=True, kw_only=True):
     """Download one adapter, check it and move it into one service's subtree (docs/contract.md, Staging)."""
 
     disk: str = DISK_MOUNT
@@ -137,7 +141,7 @@ class ReapSpec(JobSpec, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class FetchSpec(S3Options, frozen=True, kw_only=True):
+class FetchSpec(ClientOptions, frozen=True, kw_only=True):
     """Download a base model into its cache claim."""
 
     cache: str = CACHE_MOUNT

@@ -1395,7 +1395,7 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.SOURCE_TLS_FAILED: _failed(
         "source",
         "The certificate of the endpoint was not accepted, or no TLS connection was possible.",
-        "for S3, name the CA in artifact.s3.tls.caBundleRef; for both, fix the certificate of the endpoint",
+        "name the CA in artifact.s3.tls.caBundleRef or artifact.hub.caBundleRef, or fix the endpoint's certificate",
     ),
     Reason.SOURCE_TIMEOUT: _failed(
         "source", "The source did not answer in time.", "check network policies and proxies", retriable=True

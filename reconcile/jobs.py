@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from api import view
 from api.accelerators import GPU_RESOURCE_AMD, GPU_RESOURCE_NVIDIA
 from api.job_env import CREDENTIAL_VARIABLES, SECRET_VARIABLES, allowed_in_job, allowed_with_typed_s3
-from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, JobResult, S3Options, parse_termination_message
+from api.jobs import CREDENTIALS_MOUNT, TERMINATION_LOG, ClientOptions, JobResult, parse_termination_message
 from api.kinds import JOB, Kind
 from api.names import ANNOTATION_ATTEMPT, KEY_ANNOTATIONS, LABEL_ARTIFACT, LABEL_ROLE, ROLE_FETCH, ROLE_STAGING
 from api.reasons import Reason, explain
@@ -147,18 +147,19 @@ def event_time(event: Json) -> str:
 _REFERRED = (
     ("s3-credentials", "artifact.s3.auth.credentialsSecretRef"),
     ("s3-ca", "artifact.s3.tls.caBundleRef"),
+    ("hub-ca", "artifact.hub.caBundleRef"),
 )
 """Volumes of a Job, and the fields of a RuntimeConfig that refer to what they mount."""
 
 
-def naming_reference(said: str, s3_origin: str) -> str:
+def naming_reference(said: str, origin_of: Callable[[str], str]) -> str:
     """Add the field that refers to a volume which cannot be mounted, where the cluster's message names that volume.
 
-    Args: `s3_origin`: the object that `artifact.s3` comes from, `AIMRuntimeConfig "team"`.
+    Args: `origin_of` returns the object that a block below `artifact` comes from (`s3` → `AIMRuntimeConfig "team"`).
     """
     for volume, path in _REFERRED:
-        if s3_origin and (f'"{volume}"' in said or f"[{volume}" in said):
-            return clean(f"{said} (referred to by {path} of {s3_origin})")
+        if (f'"{volume}"' in said or f"[{volume}" in said) and (origin := origin_of(path.split(".")[1])):
+            return clean(f"{said} (referred to by {path} of {origin})")
     return said
 
 
@@ -268,20 +269,33 @@ class JobCredentials:
     env: tuple[dict[str, Any], ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
     mounts: tuple[dict[str, Any], ...] = ()
-    s3: S3Options = field(default_factory=S3Options)
+    options: ClientOptions = field(default_factory=ClientOptions)
 
 
 def job_credentials(config: Json, source_uri: str, *env_lists: Any) -> JobCredentials:
     """Return what a Job that reads a source gets from this merged RuntimeConfig; later env lists win by name.
 
     Only allowed names pass, whatever set them. A typed `artifact.s3` block replaces AWS credentials in env by files,
-    and only a Job that reads `s3://` mounts these: a download from a hub needs no S3 Secret.
+    and only a Job that reads `s3://` mounts these: a download from a hub needs no S3 Secret. One that reads `hf://`
+    mounts the CA bundle of `artifact.hub`.
     """
     s3 = view.mapping(config, "artifact", "s3")
     allowed = allowed_with_typed_s3 if s3 else allowed_in_job
     env = merge_env(view.items(config, "env"), *env_lists)
     kept = tuple(env[name] for name in sorted(env) if allowed(name))
-    return _typed_s3(s3, kept) if s3 and source_uri.startswith("s3://") else JobCredentials(env=kept)
+    if s3 and source_uri.startswith("s3://"):
+        return _typed_s3(s3, kept)
+    bundle = view.mapping(config, "artifact", "hub", "caBundleRef")
+    if source_uri.startswith("hf://") and _names_a_key(bundle):
+        path = f"{CREDENTIALS_MOUNT}/hub-ca"
+        mounts = ({"name": "hub-ca", "mountPath": path, "readOnly": True},)
+        options = ClientOptions(hub_ca_file=f"{path}/ca.crt")
+        return JobCredentials(env=kept, volumes=(_bundle_volume("hub-ca", bundle),), mounts=mounts, options=options)
+    return JobCredentials(env=kept)
+
+
+def _names_a_key(bundle: Json) -> bool:
+    return bool(view.text(bundle, "name") and view.text(bundle, "key"))
 
 
 def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> JobCredentials:
@@ -307,11 +321,11 @@ def _typed_s3(s3: Json, env: tuple[dict[str, Any], ...]) -> JobCredentials:
         options["s3_credentials_dir"] = f"{CREDENTIALS_MOUNT}/s3"
         mounts.append({"name": "s3-credentials", "mountPath": options["s3_credentials_dir"], "readOnly": True})
     bundle = view.mapping(s3, "tls", "caBundleRef")
-    if view.text(bundle, "name") and view.text(bundle, "key"):
-        volumes.append(_bundle_volume(bundle))
+    if _names_a_key(bundle):
+        volumes.append(_bundle_volume("s3-ca", bundle))
         mounts.append({"name": "s3-ca", "mountPath": f"{CREDENTIALS_MOUNT}/s3-ca", "readOnly": True})
         options["s3_ca_file"] = f"{CREDENTIALS_MOUNT}/s3-ca/ca.crt"
-    return JobCredentials(env=env, volumes=tuple(volumes), mounts=tuple(mounts), s3=S3Options(**options))
+    return JobCredentials(env=env, volumes=tuple(volumes), mounts=tuple(mounts), options=ClientOptions(**options))
 
 
 def _secret_volume(volume: str, secret: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -319,11 +333,11 @@ def _secret_volume(volume: str, secret: str, keys: Mapping[str, str]) -> dict[st
     return {"name": volume, "secret": {"secretName": secret, "items": entries, "defaultMode": 0o440}}
 
 
-def _bundle_volume(bundle: Json) -> dict[str, Any]:
+def _bundle_volume(volume: str, bundle: Json) -> dict[str, Any]:
     entries = [{"key": bundle["key"], "path": "ca.crt"}]
     if bundle.get("kind") == "Secret":
-        return {"name": "s3-ca", "secret": {"secretName": bundle["name"], "items": entries, "defaultMode": 0o440}}
-    return {"name": "s3-ca", "configMap": {"name": bundle["name"], "items": entries}}
+        return {"name": volume, "secret": {"secretName": bundle["name"], "items": entries, "defaultMode": 0o440}}
+    return {"name": volume, "configMap": {"name": bundle["name"], "items": entries}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,8 @@ from rules.references import Ref
 from rules.world import World
 
 # Blocks that make sense only as a whole: halves of two would send the secret of one under the rules of the other.
-_WHOLE_BLOCKS = frozenset({("artifact", "s3", "auth"), ("artifact", "s3", "tls")})
+_WHOLE_BLOCKS = frozenset({("artifact", "s3", "auth"), ("artifact", "s3", "tls"), ("artifact", "hub", "caBundleRef")})
+_READ_BY_JOBS = ("s3", "hub")  # blocks of `artifact` that say how Jobs reach sources
 _DEPRECATED_TOP_LEVEL = ("defaultStorageClassName", "pvcHeadroomPercent")
 
 
@@ -94,20 +95,24 @@ class AdapterConfig:
     """What the Jobs of an adapter are configured by.
 
     `unreadable` and `missing`: the name of a RuntimeConfig that cannot be read, or that is named and does not exist;
-    empty otherwise. `s3_origin`: the object that `artifact.s3` comes from (`AIMRuntimeConfig "team"`), empty if none.
+    empty otherwise. `origins`: blocks of `artifact` with the object that each comes from (`AIMRuntimeConfig "team"`).
     """
 
     spec: Json
     unreadable: str = ""
     missing: str = ""
-    s3_origin: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def origin_of(self, block: str) -> str:
+        """Return the object that a block of `artifact` comes from, empty if none has it."""
+        return self.origins.get(block, "")
 
 
 def adapter_runtime_config(world: World, service_config: MergedRuntimeConfig, artifact: object) -> AdapterConfig:
     """Return the configuration that reads an adapter: the artifact's RuntimeConfig laid over the service's.
 
-    The artifact uses the one that it names, else `default`: env by name, its `artifact.s3` block and its pull secrets
-    as a whole. Source: docs/contract.md, Configuration of an adapter.
+    The artifact uses the one that it names, else `default`: env by name, its `artifact.s3` and `artifact.hub` blocks
+    and its pull secrets as a whole. Source: docs/contract.md, Configuration of an adapter.
     """
     name = view.runtime_config_name(artifact)
     under = service_config
@@ -117,15 +122,16 @@ def adapter_runtime_config(world: World, service_config: MergedRuntimeConfig, ar
         own = resolve_runtime_config(world, view.namespace_of(artifact), name)
         spec = _laid_over(under.spec, own.spec)
     unreadable = next((config.name for config in (under, own) if not config.readable), "")
-    origin = own.value("artifact", "s3")[1] or under.value("artifact", "s3")[1]
-    return AdapterConfig(spec, unreadable, own.name if own is not under and own.missing else "", origin)
+    origins = {block: own.value("artifact", block)[1] or under.value("artifact", block)[1] for block in _READ_BY_JOBS}
+    return AdapterConfig(spec, unreadable, own.name if own is not under and own.missing else "", origins)
 
 
 def _laid_over(under: Json, over: Json) -> Json:
     merged = dict(under)
     merged["env"] = list(merge_env(view.items(under, "env"), view.items(over, "env")).values())
-    if s3 := view.mapping(over, "artifact", "s3"):
-        merged["artifact"] = dict(view.mapping(under, "artifact")) | {"s3": s3}
+    blocks = {name: block for name in _READ_BY_JOBS if (block := view.mapping(over, "artifact", name))}
+    if blocks:
+        merged["artifact"] = dict(view.mapping(under, "artifact")) | blocks
     if secrets := view.items(over, "imagePullSecrets"):
         merged["imagePullSecrets"] = list(secrets)
     return merged

@@ -60,6 +60,7 @@ _RUNTIME_CONFIG: JsonObject = {
             },
             "tls": {"caBundleRef": {"kind": "ConfigMap", "name": "ca", "key": "ca.crt"}, "insecureSkipVerify": False},
         },
+        "hub": {"caBundleRef": {"kind": "Secret", "name": "ca", "key": "ca.crt"}},
         "defaultRetentionPriority": 5,
     },
     "labelPropagation": {"enabled": True, "match": ["team.example.com/*"]},

@@ -45,7 +45,7 @@ class S3Auth(Shape):
     )
 
 
-class S3CaBundleRef(Shape):
+class CaBundleRef(Shape):
     """A CA bundle in PEM form."""
 
     kind: Literal["ConfigMap", "Secret"] = Field(description="Kind of the object that holds it.")
@@ -56,7 +56,7 @@ class S3CaBundleRef(Shape):
 class S3Tls(Shape):
     """How the endpoint's certificate is verified; at most one of the fields."""
 
-    ca_bundle_ref: S3CaBundleRef | None = Field(None, description="CA bundle to verify the endpoint with.")
+    ca_bundle_ref: CaBundleRef | None = Field(None, description="CA bundle to verify the endpoint with.")
     insecure_skip_verify: bool | None = Field(None, description="Do not verify the endpoint's certificate.")
 
 
@@ -75,6 +75,14 @@ class S3(Shape):
     tls: S3Tls | None = Field(None, description="How the endpoint's certificate is verified.")
 
 
+class Hub(Shape):
+    """How to reach the hub that has the repositories of hf:// sources."""
+
+    ca_bundle_ref: CaBundleRef | None = Field(
+        None, description="CA bundle to verify the hub with, beside the public CAs."
+    )
+
+
 class ArtifactDefaults(Shape):
     """Defaults for artifacts."""
 
@@ -82,6 +90,7 @@ class ArtifactDefaults(Shape):
     s3: S3 | None = Field(
         None, description="How to reach s3:// sources. With this block, credentials are mounted as files."
     )
+    hub: Hub | None = Field(None, description="How to reach hf:// sources.")
     default_retention_priority: Any = not_acted_on("Retention priority of artifacts that have none.")
 
 

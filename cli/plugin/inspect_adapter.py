@@ -15,7 +15,6 @@ from typing import Any
 from api.reasons import EXPLANATIONS, Reason
 from cli.plugin.output import BAD, BOLD, DIM, GOOD, WAIT, Cell, Line, columns, line, size
 from disk.findings import Finding, Limits, Verdict
-from disk.fs import list_names
 from disk.header import LARGEST_HEADER, SAFETENSORS, Weights, header_length, read_header
 from disk.preflight import (
     CONFIG,
@@ -28,6 +27,7 @@ from disk.preflight import (
     check_weights,
 )
 from disk.sources import RemoteFile, Source, open_source
+from disk.sources.base import MOST_LISTED_FILES
 from disk.weights import read_config, read_weights
 from rules.rank import round_up
 
@@ -155,18 +155,31 @@ class Reach:
     s3_credentials_dir: str | None = None
     s3_ca_file: str | None = None
     s3_insecure_skip_verify: bool = False
+    hub_ca_file: str | None = None
 
 
 def inspect_folder(folder: Path, limits: Limits) -> Inspected:
     """Inspect a directory. Raises: OSError."""
-    names = list_names(folder)
-    files = {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
+    files = _files_below(folder)
     if (finding := check_listing(list(files))) is not None:
         config = read_config(folder / CONFIG) if CONFIG in files else b""
         return Inspected(str(folder), files, _with_config(finding, config, limits), config)
     weights = next(name for name in WEIGHTS if name in files)
     read = read_weights(folder / weights, sampled=True)
     return _judge(str(folder), files, read_config(folder / CONFIG), read, limits=limits)
+
+
+def _files_below(folder: Path) -> dict[str, int]:
+    """Return the files of a directory with their sizes, named as a source lists them."""
+    found: dict[str, int] = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            if path.is_file():
+                found[path.relative_to(folder).as_posix()] = path.stat().st_size
+        if len(found) > MOST_LISTED_FILES:
+            break
+    return found
 
 
 def inspect_source(reach: Reach, limits: Limits) -> Inspected:

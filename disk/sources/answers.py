@@ -24,7 +24,7 @@ _LONGEST_SAID = 300  # characters
 class Row:
     """One kind of answer: any of `codes` (none: any code), any of `statuses` (none: any), and what it means.
 
-    `operation`: of one operation only. `says`: a part of the message, in lower case. `names_region`: the answer has one.
+    `operation`: of one operation only. `says`: a part of the message, in lower case. `names_region`: the answer has it.
     `detail`: the words of the failure, with `{where}` and `{region}`.
     """
 

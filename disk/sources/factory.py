@@ -45,7 +45,7 @@ def open_source(options: SourceOptions) -> Source:
     if isinstance(source, HubSource):
         from disk.sources.hub import HubReader  # noqa: PLC0415 - lazy: each client library costs start time
 
-        return HubReader(source)
+        return HubReader(source, options.hub_ca_file)
     from disk.sources.s3 import S3Reader  # noqa: PLC0415 - as above
 
     return S3Reader(source, options)

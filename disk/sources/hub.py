@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,13 +38,13 @@ _SETTINGS = {
     "HF_HOME": "/tmp/hf-home",  # noqa: S108 - nothing is written there; the root file system is read-only and HOME unset
 }
 _reading: ContextVar[str | None] = ContextVar("reading", default=None)  # the hub whose listing is being read
-_prepared: dict[str, tuple[float, float]] = {}
+_prepared: dict[str, tuple[float, float, str | None]] = {}
 
 
 class HubReader:
     """A folder of a hub repository, at one commit."""
 
-    def __init__(self, source: HubSource) -> None:
+    def __init__(self, source: HubSource, ca_file: str | None = None) -> None:
         self._source = source
         self._endpoint = (os.environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
         parts = urllib.parse.urlsplit(self._endpoint)
@@ -53,7 +54,7 @@ class HubReader:
         self._where = parts.hostname + (f":{parts.port}" if parts.port else "")
         self._token = (os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip() or None
         self._commit = ""
-        _prepare_library()
+        _prepare_library(ca_file)
 
     def list_files(self) -> Listing:
         """Return all files below the subfolder, pinned to a commit. Raises: DiskFailure."""
@@ -209,12 +210,15 @@ def _retry_after(headers: Any) -> int | None:
     return parse_retry_after(said, headers.get("Date"))
 
 
-def _prepare_library() -> None:
-    """Set the variables that the library reads at import, and give it a client with time limits."""
+def _prepare_library(ca_file: str | None) -> None:
+    """Set the variables that the library reads at import, and give it a client with time limits.
+
+    Raises: DiskFailure when the CA bundle cannot be used.
+    """
     os.environ.update(_SETTINGS)
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DEBUG"):
         os.environ.pop(name, None)
-    wanted = (_CONNECT_SECONDS, _READ_SECONDS)
+    wanted = (_CONNECT_SECONDS, _READ_SECONDS, ca_file)
     if _prepared.get("limits") == wanted:
         return  # one client per process: each loads all CA certificates
     import httpx2  # noqa: PLC0415
@@ -224,8 +228,11 @@ def _prepare_library() -> None:
         if (where := _reading.get()) is not None:  # the library would read it without a limit
             keep_body(response, read_answer(response.iter_bytes(), where))
 
+    trusted = _trusted(ca_file)
+
     def client() -> httpx2.Client:
         return httpx2.Client(
+            verify=trusted,
             follow_redirects=True,
             max_redirects=5,
             timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
@@ -237,3 +244,16 @@ def _prepare_library() -> None:
 
     set_client_factory(client)
     _prepared["limits"] = wanted
+
+
+def _trusted(ca_file: str | None) -> ssl.SSLContext | bool:
+    """Return what verifies servers: the public CAs, and those of a bundle. Raises: DiskFailure."""
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        detail = f"the mounted CA file {os.path.basename(ca_file)} is not a bundle in PEM form"
+        raise DiskFailure(Reason.SOURCE_CREDENTIALS_UNREADABLE, detail) from error
+    return context

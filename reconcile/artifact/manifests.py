@@ -153,7 +153,7 @@ def render_fetch_job(
     # unset: files in subfolders are left out by the command itself (docs/contract.md, Model artifacts)
     filters = view.mapping(artifact, "spec", "downloadFilter") or view.mapping(config, "storage", "downloadFilter")
     spec = FetchSpec(
-        **asdict(credentials.s3),
+        **asdict(credentials.options),
         cache=CACHE_MOUNT,
         namespace=view.namespace_of(artifact),
         artifact=view.name_of(artifact),

@@ -112,7 +112,9 @@ def _is_news(seen: ArtifactFacts, ready: Condition) -> bool:
 def _blocked(seen: ArtifactFacts, said: str) -> str:
     """Return why the download cannot start; where only the kubelet's wording changes, the message stays."""
     before = view.text(view.condition(seen.artifact, "Ready"), "message") or ""
-    return before if same_trouble(said, before) else naming_reference(said, seen.config.value("artifact", "s3")[1])
+    if same_trouble(said, before):
+        return before
+    return naming_reference(said, lambda block: seen.config.value("artifact", block)[1])
 
 
 def _phase(ready: Condition, download: Download) -> str:

@@ -237,7 +237,7 @@ def _stage_spec(
     adapter = staging.adapter
     filters = view.mapping(adapter, "spec", "downloadFilter")
     return StageSpec(
-        **asdict(credentials.s3),
+        **asdict(credentials.options),
         disk=DISK_MOUNT,
         namespace=view.namespace_of(service),
         service=view.name_of(service),

@@ -142,7 +142,7 @@ class StageJobs:
 
     def _blocked(self, entry: dict[str, Any], said: str) -> dict[str, Any]:
         """Return the entry of an adapter whose Job cannot start; the first time for a reason, an event reports it."""
-        said = naming_reference(said, self._config(entry["name"]).s3_origin)
+        said = naming_reference(said, self._config(entry["name"]).origin_of)
         before = view.text(entry, "lastError") or ""
         if same_trouble(said, before):
             said = before

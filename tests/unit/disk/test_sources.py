@@ -8,12 +8,15 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.jobs import StageSpec
+from certs.decide import authority_validity, leaf_validity
+from certs.pem import issue_leaf, make_authority, parse_certificate, validity_of
 from devcluster.sources import hubrepo
 from devcluster.sources.hub import HubServer, running_hub
 from devcluster.sources.s3 import S3Server, running_s3
@@ -558,3 +561,27 @@ def test_number_of_faults(capsys: pytest.CaptureFixture[str]) -> None:
     """Prints how many faults were tried (the last test of this module)."""
     with capsys.disabled():
         sys.stdout.write(f"\nsource faults: {len(SEEN)} kinds at listing and file, {len(LIES)} lies\n")
+
+
+def test_a_hub_with_a_private_ca(folder: Path, clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fix of SourceTlsFailed works: with the bundle the same Job succeeds."""
+    now = datetime.now(UTC)
+    authority = make_authority("company", authority_validity(now, timedelta(days=9)))
+    life = leaf_validity(now, timedelta(days=1), validity_of(parse_certificate(authority.certificate)))
+    leaf = issue_leaf(authority, frozenset({"localhost"}), life)
+    (folder / "tls.crt").write_bytes(leaf.certificate)
+    (folder / "tls.key").write_bytes(leaf.key)
+    (folder / "ca.crt").write_bytes(authority.certificate)
+    (folder / "hub").mkdir()
+    cert, key = str(folder / "tls.crt"), str(folder / "tls.key")
+    with running_hub(folder / "hub", token=TOKEN, tls_cert=cert, tls_key=key) as hub:
+        publish(hub, GOOD, fixture_files(GOOD), "acme")
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint.replace("127.0.0.1", "localhost"))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        failure = Job(folder / "disk", f"hf://acme/{GOOD}").failure()
+        assert failure.reason == "SourceTlsFailed"
+        assert "artifact.hub.caBundleRef" in failure.message
+        (folder / "not.crt").write_text("no certificate")
+        wrong = Job(folder / "disk", f"hf://acme/{GOOD}", hub_ca_file=str(folder / "not.crt"))
+        assert wrong.failure().reason == "SourceCredentialsUnreadable"
+        assert Job(folder / "disk", f"hf://acme/{GOOD}", hub_ca_file=str(folder / "ca.crt")).run() == "AdapterStaged"

@@ -133,12 +133,15 @@ def test_the_newest_warning_counts() -> None:
     [
         (MOUNT, True),
         ("FailedMount: Unable to attach or mount volumes: unmounted volumes=[s3-ca adapter-disk]", True),
+        ('FailedMount: MountVolume.SetUp failed for volume "hub-ca" : configmap "ca" not found', True),
         ('FailedMount: MountVolume.SetUp failed for volume "adapter-disk" : rpc error', False),
     ],
 )
 def test_the_field_that_refers_to_a_volume_is_named(said: str, named: bool) -> None:
-    assert ('AIMRuntimeConfig "team"' in naming_reference(said, 'AIMRuntimeConfig "team"')) is named
-    assert naming_reference(said, "") == said
+    block = "hub" if "hub-ca" in said else "s3"
+    origins = {block: 'AIMRuntimeConfig "team"'}
+    assert ('AIMRuntimeConfig "team"' in naming_reference(said, lambda wanted: origins.get(wanted, ""))) is named
+    assert naming_reference(said, lambda _: "") == said
 
 
 def test_only_wording_of_the_kubelet() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,14 @@ def test_folders(name: str, args: tuple[str, ...], code: int, reason: str | None
     assert (view["problem"]["reason"] if view["problem"] else None) == reason
     assert view["rank"] == rank
     assert view["sizeBytes"] > 0
+
+
+def test_a_folder_is_judged_as_a_source_is(tmp_path: Path) -> None:
+    """Files below it count: an adapter one level down is reported with the place where it is."""
+    shutil.copytree(FIXTURES / "llama-r8-qv", tmp_path / "checkpoint-20")
+    code, text = inspect(str(tmp_path))
+    assert code == 1
+    assert "AdapterLayoutNested: adapter_config.json is not at the top level but in: checkpoint-20" in text
 
 
 def test_inspect_for_people() -> None:
