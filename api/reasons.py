@@ -50,6 +50,7 @@ class Reason(StrEnum):
     ADAPTER_DOWNLOADING = "AdapterDownloading"
     ADAPTER_EXTRA_TENSORS = "AdapterExtraTensors"
     ADAPTER_FAILED = "AdapterFailed"
+    ADAPTER_FIT_UNCHECKED = "AdapterFitUnchecked"
     ADAPTER_FITS_NO_MODULE = "AdapterFitsNoModule"
     ADAPTER_FITS_PARTLY = "AdapterFitsPartly"
     ADAPTER_HELD_FOR_UNLOAD = "AdapterHeldForUnload"
@@ -1615,6 +1616,10 @@ _TABLE: dict[Reason, Explanation] = {
     Reason.ADAPTER_NEEDS_NEWER_ENGINE: _note(
         "An older engine refuses this adapter, or answers wrongly with it.",
         "use an AIM image with the engine version that the message names, or a newer one",
+    ),
+    Reason.ADAPTER_FIT_UNCHECKED: _note(
+        "The base model was not complete, so the modules of the adapter were not compared with it yet.",
+        "wait until the base model is Ready; the adapter is then checked without a download",
     ),
     Reason.ADAPTER_IS_PICKLE: _note(
         "The weights are a .bin file, which is an executable pickle.",

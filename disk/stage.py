@@ -65,6 +65,8 @@ def find_staged(spec: StageSpec) -> JobResult | None:
         return None
     if not _is_declared(layout, spec) or not is_complete(layout.live(spec.service_uid, spec.path), done.files):
         return None
+    if spec.base_dir and _is_unchecked(done):
+        return None
     limits = Limits(spec.max_rank, spec.declared_rank)
     if done.rank is not None and (finding := judge_rank(done.rank, limits)) is not None:
         raise as_failure(finding)
@@ -78,6 +80,8 @@ def stage(stager: Stager) -> JobResult:
     _demand_declared(layout, spec)
     if (staged := find_staged(spec)) is not None:
         return staged
+    if (checked := _check_fit(stager)) is not None:
+        return checked
     if (held := _find_held(stager)) is not None:
         return _stage_held(stager, held)
     source = stager.open_source()
@@ -93,6 +97,44 @@ def stage(stager: Stager) -> JobResult:
             continue  # a reaper removed the content, or the subtree of the service: check both again
     _demand_declared(layout, spec)
     raise DiskFailure(Reason.DISK_BUSY, "the stored content was removed repeatedly while it was being linked")
+
+
+def _is_unchecked(done: Done) -> bool:
+    """Whether a content was staged while its base was not complete."""
+    return any(note.reason == Reason.ADAPTER_FIT_UNCHECKED for note in done.warnings)
+
+
+def _check_fit(stager: Stager) -> JobResult | None:
+    """Compare a staged adapter with its base, which is complete now; the source is not asked. None: nothing to do.
+
+    What does not fit leaves the mount: a static server would end with it. Raises: DiskFailure, OSError.
+    """
+    spec, fs, layout = stager.spec, stager.fs, stager.layout
+    done, live = load(Done, layout.done(spec.service_uid, spec.path)), layout.live(spec.service_uid, spec.path)
+    if (
+        done is None
+        or spec.fresh
+        or done.state != "done"
+        or done.stage_key != spec.stage_key
+        or not _is_unchecked(done)
+    ):
+        return None
+    if not spec.base_dir or not _is_declared(layout, spec) or not is_complete(live, done.files):
+        return None
+    verdict = inspect_adapter(live, stager.limits, _base_dir(spec))
+    away: Path | None = None
+    with hold(fs, layout.service_lock(spec.service_uid), wait_seconds=_LOCK_SECONDS):
+        _demand_declared(layout, spec)
+        if verdict.failure is not None:
+            away = _take_out(fs, layout, spec, live)
+        else:
+            done = replace(done, warnings=_notes(spec, verdict, done.verified))
+            _record(fs, layout, spec, done)
+    if verdict.failure is not None:
+        if away is not None:
+            fs.remove_tree(away)
+        raise as_failure(verdict.failure)
+    return _result(spec, done, Reason.ALREADY_STAGED, "it was staged before, and fits its base")
 
 
 def _find_held(stager: Stager) -> Done | None:
@@ -228,6 +270,15 @@ def _promote(stager: Stager, entry: Entry, verdict: Verdict, revision: str | Non
     return _result(spec, done, reason, text)
 
 
+def _notes(spec: StageSpec, verdict: Verdict, verified: dict[str, str]) -> list[Note]:
+    """Return what deserves a warning beside a success."""
+    notes = [Note(reason=one.reason, message=one.detail) for one in verdict.warnings]
+    if not spec.base_dir:
+        detail = "the base model is not complete, so the fit is not checked against it yet"
+        notes.append(Note(reason=Reason.ADAPTER_FIT_UNCHECKED, message=detail))
+    return notes + unverified(verified)
+
+
 def _done(spec: StageSpec, entry: Entry, verdict: Verdict, revision: str | None) -> Done:
     return Done(
         state="done",
@@ -241,7 +292,7 @@ def _done(spec: StageSpec, entry: Entry, verdict: Verdict, revision: str | None)
         base_name=verdict.base_name,
         revision=revision,
         verified=entry.verified,
-        warnings=[Note(reason=one.reason, message=one.detail) for one in verdict.warnings] + unverified(entry.verified),
+        warnings=_notes(spec, verdict, entry.verified),
         staged_at=now(),
     )
 
@@ -330,11 +381,17 @@ def _recheck(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> None:
     """Check again: without working locks a sync can have removed the declaration in between."""
     if _is_declared(layout, spec):
         return
+    _take_out(fs, layout, spec, live)
+    raise DiskFailure(Reason.ADAPTER_NOT_DECLARED, f"{spec.path} was removed from {spec.service} while it was staged")
+
+
+def _take_out(fs: Fs, layout: Layout, spec: StageSpec, live: Path) -> Path:
+    """Move a directory out of the mount, and forget that it was staged. Returns its new path. Raises: OSError."""
     away = layout.unload / scratch_name(spec.service_uid, spec.path, unique=unique())
     fs.rename(live, away)
     fs.unlink(layout.done(spec.service_uid, spec.path))
     fs.sync_directory(layout.subtree(spec.service_uid))
-    raise DiskFailure(Reason.ADAPTER_NOT_DECLARED, f"{spec.path} was removed from {spec.service} while it was staged")
+    return away
 
 
 def _result(spec: StageSpec, done: Done, reason: str, text: str) -> JobResult:

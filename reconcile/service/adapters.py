@@ -32,6 +32,7 @@ from reconcile.service.entry import (
     on_present_disk,
     readable,
     reason_of,
+    unchecked,
     way_to_serve,
     without,
 )
@@ -47,6 +48,7 @@ from reconcile.service.loading import (
     proof_since,
     recounted,
 )
+from reconcile.service.manifests import whole_base_claim
 from reconcile.service.moves import Move, cannot_start, events_of
 from reconcile.service.staging import StageJobs, Work
 from rules.references import Unreadable
@@ -56,10 +58,11 @@ from rules.references import Unreadable
 class AdaptersDecision:
     """New entries of status.adapters in declared order, removed ones behind; Jobs to make and to delete.
 
-    `staging`: the declared entries for the present disk. `entries` differ from it while the servers use
-    another one: they say what is served. `awaited`: names of what servers list from that other disk and the present one
-    does not hold, for whatever reason: a server that moved now would lose them. `at_rest`: once this pass is written,
-    the next step is a Job's, or there is none. `queued`: Jobs wait for their turn.
+    `staging`: the declared entries for the present disk. `entries` differ from it while the servers use another one:
+    they say what is served. `awaited`: names of what servers list from that other disk and the present one does not
+    hold, for whatever reason: a server that moved now would lose them. `at_rest`: once this pass is written, the next
+    step is a Job's, or there is none. `queued`: Jobs wait for their turn. `unchecked`: names of adapters on the disk
+    whose fit is being checked, because the base was not complete when they were staged.
     """
 
     entries: tuple[dict[str, Any], ...] = ()
@@ -71,6 +74,7 @@ class AdaptersDecision:
     awaited: tuple[str, ...] = ()
     at_rest: bool = False
     queued: bool = False
+    unchecked: tuple[str, ...] = ()
 
     @property
     def declared(self) -> tuple[dict[str, Any], ...]:
@@ -79,8 +83,8 @@ class AdaptersDecision:
 
     @property
     def all_on_disk(self) -> bool:
-        """Whether every declared adapter is on the present disk."""
-        return all(entry["state"] in ON_DISK for entry in self.staging)
+        """Whether every declared adapter is on the present disk, and none is being checked against its base."""
+        return not self.unchecked and all(entry["state"] in ON_DISK for entry in self.staging)
 
 
 def decide_adapters(seen: AdapterFacts) -> AdaptersDecision:
@@ -95,6 +99,7 @@ class _Pass:
     events: list[EventNote] = field(default_factory=list)
     moved: list[Move] = field(default_factory=list)
     awaited: list[str] = field(default_factory=list)  # see `AdaptersDecision`
+    unchecked: list[str] = field(default_factory=list)  # likewise
 
     @property
     def jobs(self) -> StageJobs:
@@ -133,6 +138,7 @@ class _Pass:
             tuple(self.awaited),
             at_rest=not (self.work.restless or seen.pods or seen.moving),
             queued=self.work.queued,
+            unchecked=tuple(self.unchecked),
         )
 
     def _report(self, ref: AdapterRef, entry: dict[str, Any], before: Json) -> dict[str, Any]:
@@ -197,6 +203,12 @@ class _Pass:
         if not view.is_adapter(artifact):
             return {**without(entry, "lastError"), "state": "Pending"}
         if entry.get("digest") and not entry.get("nextRetryTime"):  # with a time: it is to be fetched again
+            if unchecked(entry) and whole_base_claim(seen.base) is not None:
+                entry = self.jobs.check_fit(entry, artifact)
+                if unchecked(entry):
+                    self.unchecked.append(ref.name)
+                if not entry.get("digest"):
+                    return entry
             return self._staged(entry)
         if seen.max_rank is None:
             return entry | {"state": "Pending", "lastError": RANK_UNKNOWN}

@@ -127,6 +127,11 @@ def answers_needed_since(service: Json, settings: ReconcileSettings) -> datetime
     return max(needed, default=None)
 
 
+def unchecked(entry: Json) -> bool:
+    """Whether the adapter was staged before its base was complete, so that its fit is not known."""
+    return any(view.dig(note, "reason") == Reason.ADAPTER_FIT_UNCHECKED for note in view.items(entry, "warnings"))
+
+
 def way_to_serve(rank: int, *, static: bool) -> str:
     """Say how an adapter whose files have this rank comes to be served."""
     needed = round_up(rank)

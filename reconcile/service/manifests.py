@@ -188,7 +188,7 @@ def render_stage_job(
 
     Args: `config` is the merged RuntimeConfig of the adapter (its own, else the service's).
     """
-    adapter, base_claim = staging.adapter, _base_claim(staging.base)
+    adapter, base_claim = staging.adapter, whole_base_claim(staging.base)
     credentials = job_credentials(
         config,
         view.source_uri(adapter),
@@ -224,7 +224,7 @@ def render_stage_job(
     return render_job(plan, settings)
 
 
-def _base_claim(base: Json) -> str | None:
+def whole_base_claim(base: Json) -> str | None:
     """Return the claim that holds the whole base model, None while there is none."""
     return (
         view.text(base, "status", "persistentVolumeClaim") if view.text(base, "status", "status") == "Ready" else None

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from api import view
 from api.jobs import JobResult
 from api.kinds import JOB
-from api.reasons import Reason
+from api.reasons import Reason, explain
 from api.view import Json
 from api.words import parse_time
 from reconcile.decision import Delete, sooner
@@ -29,10 +29,11 @@ from reconcile.service.entry import (
     held_since,
     last_error,
     reason_of,
+    unchecked,
     without,
 )
-from reconcile.service.loading import may_list
-from reconcile.service.manifests import Staging, render_stage_job
+from reconcile.service.loading import ON_DISK, may_list
+from reconcile.service.manifests import Staging, render_stage_job, whole_base_claim
 from rules.runtime_config import AdapterConfig
 
 
@@ -73,8 +74,10 @@ class StageJobs:
 
     def drop_recorded(self, entry: Json) -> None:
         """Delete the Jobs of an adapter that is on the disk: how they ended is in its entry."""
+        known = view.integer(entry, "attempts") or 0
         for job in self.seen.stage_jobs:
-            if job.key == entry["stageKey"] and not job.terminating:
+            checks_fit = unchecked(entry) and job.attempt > known
+            if job.key == entry["stageKey"] and not job.terminating and not checks_fit:
                 self.work.drop(self.seen.service, job)
 
     def drop_unwanted(self, keys: set[Any]) -> None:
@@ -103,6 +106,32 @@ class StageJobs:
         if not self._due(entry, artifact):
             return without(entry, "progress")
         return self._start(entry, artifact)
+
+    def check_fit(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
+        """Have a staged adapter compared with its base, once that is complete; what servers list stays as it is.
+
+        The entry changes when the Job has ended: it no longer warns, or is Failed and off the disk.
+        """
+        seen, known = self.seen, view.integer(entry, "attempts") or 0
+        mine = [job for job in seen.stage_jobs if job.key == entry["stageKey"] and not job.terminating]
+        job = next((job for job in mine if job.attempt > known), None)
+        if job is not None and job.finished and _says_whether_it_fits(job):
+            self.work.drop(seen.service, job)
+            recorded = self._recorded(entry, job)
+            return recorded if recorded["state"] in ON_DISK else without(recorded, "digest")
+        if job is not None and job.finished:  # it could not look: the adapter stays as it is, and the next one may
+            due = retry_at(job.finished_at or seen.now, job.attempt, seen.settings, None)
+            if due > seen.now:
+                self.work.look_again(due - seen.now)
+                return entry
+            self.work.drop(seen.service, job)
+            entry, job = entry | {"attempts": job.attempt}, None
+        if job is None and seen.synced and seen.max_rank is not None:
+            if seen.free_jobs is not None and len(self.work.create) >= seen.free_jobs:
+                self.work.queued = True
+            elif not _config_problem(self._config(entry["name"])):
+                self.work.create.append(self._job(entry, artifact, fresh=False))
+        return entry
 
     def _other_writer(self, entry: Json) -> bool:
         """Whether a Job may still write to the adapter's directory what it held for another stage key.
@@ -195,22 +224,8 @@ class StageJobs:
         if seen.free_jobs is not None and len(self.work.create) >= seen.free_jobs:
             return self._queued(entry)
         held = reason_of(entry) == HELD
-        staging = Staging(
-            adapter=artifact,
-            path=entry["adapterPath"],
-            key=entry["stageKey"],
-            attempt=(view.integer(entry, "attempts") or 0) + 1,
-            claim=seen.claim,
-            base=seen.base,
-            max_rank=seen.max_rank or 0,
-            fresh=bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held,
-            gpu_resource=seen.gpu_resource,
-            hold_changed=seen.mode == "dynamic" and not held,
-            may_be_listed=seen.mode == "dynamic" and not held and self._may_be_listed(entry),
-        )
-        config = self._config(view.name_of(artifact))
-        job = render_stage_job(seen.service, staging, config.spec, seen.pull_secrets, seen.settings)
-        self.work.create.append(job)
+        fresh = bool(entry.get("lastRestage")) and bool(entry.get("attempts")) and not held
+        self.work.create.append(self._job(entry, artifact, fresh=fresh))
         started = {"artifactGeneration": view.generation_of(artifact), "stagedForMaxRank": seen.max_rank}
         if entry.get("state") == "Failed":  # stays so until the new attempt really runs
             self.work.restless = True
@@ -220,6 +235,25 @@ class StageJobs:
         if not keeps_from_starting(reason_of(entry)):
             entry = without(entry, "lastError")
         return entry | started | {"state": "Pending"}
+
+    def _job(self, entry: dict[str, Any], artifact: Json, *, fresh: bool) -> dict[str, Any]:
+        """Return the next staging Job of an adapter; `fresh`: download it again."""
+        seen, held = self.seen, reason_of(entry) == HELD
+        staging = Staging(
+            adapter=artifact,
+            path=entry["adapterPath"],
+            key=entry["stageKey"],
+            attempt=(view.integer(entry, "attempts") or 0) + 1,
+            claim=seen.claim,
+            base=seen.base,
+            max_rank=seen.max_rank or 0,
+            fresh=fresh,
+            gpu_resource=seen.gpu_resource,
+            hold_changed=seen.mode == "dynamic" and not held,
+            may_be_listed=seen.mode == "dynamic" and not held and self._may_be_listed(entry),
+        )
+        config = self._config(view.name_of(artifact))
+        return render_stage_job(seen.service, staging, config.spec, seen.pull_secrets, seen.settings)
 
     def _recorded(self, entry: dict[str, Any], job: JobState) -> dict[str, Any]:
         """Write down how an attempt ended (docs/contract.md, Durable truth); its Job goes in the same pass."""
@@ -263,7 +297,9 @@ class StageJobs:
             entry["stagedAt"] = timestamp(datetime.fromtimestamp(result.staged_at, UTC))
         elif not unchanged:
             entry["stagedAt"] = timestamp(finished_at)
-        if (view.integer(entry, "rank") or 0) <= (self.seen.max_rank or 0) and "loadedReplicas" not in entry:
+        fits_ceiling = (view.integer(entry, "rank") or 0) <= (self.seen.max_rank or 0)
+        to_check = unchecked(entry) and whole_base_claim(self.seen.base) is not None
+        if fits_ceiling and not to_check and "loadedReplicas" not in entry:
             self.work.calm.add(entry["name"])
         staying = self.seen.staying_pods
         if self.seen.mode == "dynamic" or not staying or unchanged:
@@ -273,6 +309,14 @@ class StageJobs:
 
 
 _NO_CONFIG = AdapterConfig(view.EMPTY)
+
+
+def _says_whether_it_fits(job: JobState) -> bool:
+    """Whether a finished Job compared an adapter with its base, or found other files than were recorded."""
+    if job.result is None:
+        return False
+    said = explain(job.result.reason)
+    return job.result.ok or (said is not None and said.group == "adapter")
 
 
 def _config_problem(config: AdapterConfig) -> str:

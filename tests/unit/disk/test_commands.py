@@ -47,6 +47,7 @@ from tests.unit.disk.world import (
     run_reap,
     run_stage,
     run_sync,
+    safetensors,
     stage_spec,
     sync_spec,
 )
@@ -234,6 +235,31 @@ def test_content_waits_where_a_server_may_list_what_left_the_mount(disk: Path) -
     assert run_stage(stage_spec(disk, "u1", "a"), MemorySource({})).reason == "AdapterStaged"
     again = stage_spec(disk, "u1", "a", fresh=True, **spec)
     assert run_stage(again, MemorySource(A)).reason == "AdapterStaged", "the same content is live already"
+
+
+@pytest.mark.parametrize(("module", "fits"), [("model.layers.0.self_attn.q_proj", True), ("other.q_proj", False)])
+def test_the_fit_is_checked_later_without_the_source(disk: Path, folder: Path, module: str, fits: bool) -> None:
+    """The base was not complete when the adapter was staged: once it is, only the disk is read."""
+    result = run_stage(stage_spec(disk, "u1", "a"), MemorySource(A))
+    assert "AdapterFitUnchecked" in [note.reason for note in result.warnings]
+    base = folder / "base"
+    base.mkdir()
+    (base / "model.safetensors").write_bytes(safetensors({f"{module}.weight": (8, 8)}))
+    gone = MemorySource({})
+    spec = stage_spec(disk, "u1", "a", base_dir=str(base))
+    if fits:
+        for _ in range(2):
+            result = run_stage(spec, gone)
+            assert (result.reason, result.digest) == ("AlreadyStaged", digest_of(A))
+            assert "AdapterFitUnchecked" not in [note.reason for note in result.warnings]
+        assert look(disk / "u1", {"a": [A]}) == {"a": A}
+    else:
+        with pytest.raises(DiskFailure) as caught:
+            run_stage(spec, gone)
+        assert caught.value.reason == "AdapterFitsNoModule"
+        assert look(disk / "u1", {}) == {}
+        assert os.listdir(disk / ".unload-tmp") == []
+    assert gone.listings == 0
 
 
 def test_static_mode_replaces(disk: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from api import view
-from api.jobs import FetchSpec, JobResult, JobSpec, ReapSpec, StageSpec, SyncSpec, read_spec
+from api.jobs import FetchSpec, JobResult, JobSpec, Note, ReapSpec, StageSpec, SyncSpec, read_spec
 from api.kinds import AIM_SERVICE, DEPLOYMENT, INFERENCE_SERVICE, JOB, PERSISTENT_VOLUME_CLAIM
 from api.view import Json
 from reconcile.objects import timestamp
@@ -16,6 +16,7 @@ from reconcile.settings import ReconcileSettings
 from tests.unit.reconcile.model.store import Store, copy_json
 
 GRACE = ReconcileSettings().unload_grace
+UNFIT = JobResult(ok=False, reason="AdapterFitsNoModule", message="none of its modules is in the base")
 Outcome = Literal["ok", "fail", "killed-before", "killed-after", "unread", "start"]
 _SPECS: dict[str, type[JobSpec]] = {"sync": SyncSpec, "stage": StageSpec, "reap": ReapSpec, "fetch": FetchSpec}
 
@@ -27,6 +28,7 @@ class Source:
     content: str
     rank: int = 16
     broken: bool = False
+    fits: bool = True  # the base; only a Job that mounts it can see that
 
 
 @dataclass
@@ -38,6 +40,7 @@ class ServiceFolder:
     live: dict[str, tuple[str, int]] = field(default_factory=dict)  # path → content, rank
     done: dict[str, str] = field(default_factory=dict)  # path → stage key
     since: dict[str, datetime] = field(default_factory=dict)  # path → when its content came
+    unchecked: set[str] = field(default_factory=set)  # paths whose fit no Job has checked
     left: dict[str, datetime] = field(default_factory=dict)  # path → when it last left the directory
 
     def drop(self, path: str, now: datetime) -> None:
@@ -45,6 +48,7 @@ class ServiceFolder:
         if self.live.pop(path, None) is not None:
             self.left[path] = now
         self.done.pop(path, None)
+        self.unchecked.discard(path)
 
 
 @dataclass
@@ -148,13 +152,20 @@ class Machinery:
         folder = disk.get(spec.service_uid)
         if folder is None or spec.path not in folder.declared:
             return JobResult(ok=False, reason="AdapterNotDeclared", message="not declared on this disk")
-        if not spec.fresh and folder.done.get(spec.path) == spec.stage_key and spec.path in folder.live:
-            return self._staged(spec, folder, "AlreadyStaged")
         source = self.sources.get(spec.source_uri)
+        if not spec.fresh and folder.done.get(spec.path) == spec.stage_key and spec.path in folder.live:
+            if spec.base_dir and spec.path in folder.unchecked:
+                if source is not None and not source.fits:
+                    folder.drop(spec.path, self.now)
+                    return UNFIT
+                folder.unchecked.discard(spec.path)
+            return self._staged(spec, folder, "AlreadyStaged")
         if source is None or source.broken:
             return JobResult(ok=False, reason="SourceRepositoryNotFound", message="no such repository")
         if source.rank > spec.max_rank:
             return JobResult(ok=False, reason="AdapterRankExceedsCeiling", message="too high", rank=source.rank)
+        if spec.base_dir and not source.fits:
+            return UNFIT
         there = folder.live.get(spec.path)
         changes = there is None or there[0] != source.content
         if spec.hold_changed and changes and (there is not None or spec.may_be_listed):
@@ -165,6 +176,7 @@ class Machinery:
             folder.since[spec.path] = self.now
         folder.live[spec.path] = (source.content, source.rank)
         folder.done[spec.path] = spec.stage_key
+        folder.unchecked.discard(spec.path) if spec.base_dir else folder.unchecked.add(spec.path)
         return self._staged(spec, folder, "AdapterStaged")
 
     def _demand_unloaded(self, path: str, folder: ServiceFolder, source: Source) -> None:
@@ -187,7 +199,10 @@ class Machinery:
         if rank > spec.max_rank:
             return JobResult(ok=False, reason="AdapterRankExceedsCeiling", message="too high", rank=rank)
         since = int(folder.since[spec.path].timestamp())
-        return JobResult(ok=True, reason=reason, rank=rank, digest=content, size_bytes=7, staged_at=since)
+        notes = [Note(reason="AdapterFitUnchecked", message="not checked yet")] if spec.path in folder.unchecked else []
+        return JobResult(
+            ok=True, reason=reason, rank=rank, digest=content, size_bytes=7, staged_at=since, warnings=notes
+        )
 
     # -- KServe -----------------------------------------------------------------------------------------------------
 

@@ -655,6 +655,62 @@ def test_content_that_changes_before_the_first_load_waits_for_servers_that_were_
     assert life.entry("a")["lastRestage"].endswith("2")
 
 
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_the_fit_is_checked_as_soon_as_the_base_is_complete(mode: str) -> None:
+    """An adapter that came before its base is judged again without a download; what does not fit leaves the disk."""
+    life = Life()
+    for name in ("good", "unfit"):
+        life.adapter(name)
+    life.machinery.sources["hf://acme/unfit"].fits = False
+    life.service(mode, adapters=["good", "unfit"])
+    for _ in range(6):  # adapters arrive, the base does not
+        life.passes()
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        life.run_jobs(ROLE_STAGING)
+    for name in ("good", "unfit"):
+        assert life.state(name) == "Downloaded"
+        assert [note["reason"] for note in life.entry(name)["warnings"]] == ["AdapterFitUnchecked"]
+    assert sorted(life.folder.live) == ["good", "unfit"]
+    for source in life.machinery.sources.values():
+        source.content = "sha256:changed"  # nothing is downloaded for the check
+    for _ in range(2):  # the base is measured, and downloaded
+        life.run_jobs("model-fetch")
+        life.passes()
+    assert life.isvc is None or mode == "dynamic", "a static server would end with what does not fit"
+    jobs = life.jobs(ROLE_STAGING)
+    assert len(jobs) == 2
+    assert all("--base-dir=/base" in " ".join(job["spec"]["template"]["spec"]["containers"][0]["args"]) for job in jobs)
+    life.run_jobs(ROLE_STAGING)
+    life.passes()
+    assert "warnings" not in life.entry("good")
+    assert life.folder.live["good"][0] == "sha256:good"
+    assert life.entry("unfit")["lastError"].startswith("AdapterFitsNoModule")
+    assert (life.state("unfit"), list(life.folder.live)) == ("Failed", ["good"])
+    life.settle()
+    served_now = "Loaded" if mode == "dynamic" else "Downloaded"  # a static server waits for a list that is whole
+    assert (life.state("good"), life.state("unfit")) == (served_now, "Failed")
+    assert life.writes_of() == []
+
+
+def test_a_check_of_the_fit_that_cannot_look_changes_nothing() -> None:
+    life = Life()
+    life.adapter("a")
+    life.service(adapters=["a"])
+    for _ in range(6):
+        life.passes()
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        life.run_jobs(ROLE_STAGING)
+    for _ in range(2):
+        life.run_jobs("model-fetch")
+        life.passes()
+    life.run_jobs(ROLE_STAGING, "killed-before")
+    life.passes()
+    assert life.state("a") in ("Downloaded", "Loaded")
+    assert "lastError" not in life.entry("a")
+    life.settle()
+    assert (life.state("a"), "warnings" in life.entry("a")) == ("Loaded", False)
+
+
 def test_an_adapter_that_is_declared_again_with_other_content_waits_until_servers_let_go() -> None:
     life = served("dynamic", "a")
     life.machinery.late = True  # the servers keep what they have, for all that is known
