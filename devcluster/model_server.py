@@ -320,21 +320,22 @@ def read_adapter(name: str, directory: Path, max_rank: int) -> Adapter:
 
 def _checked_rank(config: dict[str, Any], max_rank: int) -> int:
     """Return `r`. Raises: ValueError for what engines refuse in a configuration (seen in vLLM)."""
-    if config.get("peft_type") != "LORA":
+    if str(config.get("peft_type") or "LORA").upper() != "LORA":
         raise ValueError(f"peft_type {config.get('peft_type')!r} is not LORA")
-    missing = [key for key in ("r", "lora_alpha", "target_modules") if not config.get(key)]
+    missing = [key for key in ("r", "lora_alpha") if config.get(key) is None]
+    missing += [] if "target_modules" in config else ["target_modules"]
     if missing:
         raise ValueError(f"{CONFIG_FILE} lacks {', '.join(missing)}")
-    rank = config["r"]
+    rank = int(config["r"]) if isinstance(config["r"], float) and config["r"].is_integer() else config["r"]
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
         raise ValueError(f"r is {rank!r}, not a positive integer")
     if rank > max_rank:
         raise ValueError(f"rank {rank} is above the maximum of {max_rank}")
     if config.get("use_dora"):
         raise ValueError("DoRA is not supported")
-    if config.get("modules_to_save"):
+    if set(config.get("modules_to_save") or ()) - {"classifier", "score"}:
         raise ValueError("modules_to_save is not supported")
-    if config.get("bias") not in {None, "none"}:
+    if config.get("bias", "none") != "none":
         raise ValueError(f"adapter bias {config['bias']!r} is not supported")
     return rank
 

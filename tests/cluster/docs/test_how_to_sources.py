@@ -159,7 +159,7 @@ def fetch_from_private_sources(desk: Desk) -> None:
     }
     desk.run("private-sources.md", "hub-token")
     desk.run("private-sources.md", "s3-keys")
-    desk.write("private-sources.md", "hub.yaml", "s3-env.yaml", "s3-typed.yaml", "partner.yaml")
+    desk.write("private-sources.md", "hub.yaml", "s3-env.yaml", "s3-typed.yaml", "hub-ca.yaml", "partner.yaml")
     private = team.put("private-tone")
     (Path(hub["root"]) / team.namespace / "private-tone/.hub.json").write_text('{"private": true}')
     write_adapter(Path(s3["root"]), SampleAdapter("partner-bucket/tone", TINY, 8))

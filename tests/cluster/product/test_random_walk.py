@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 
-from api.view import JsonObject
+from api.view import JsonObject, terminating
 from tests.cluster.product.both import on_both_pipelines
 from tests.cluster.product.team import Team
 
@@ -173,7 +173,7 @@ def _picture(team: Team) -> JsonObject:
             for entry in status.get("adapters") or []
         ],
         "conditions": [{key: c[key] for key in ("type", "status", "reason")} for c in status["conditions"]],
-        "pods": sorted(pod["metadata"]["uid"] for pod in team.pods("svc")),
+        "pods": sorted(pod["metadata"]["uid"] for pod in team.pods("svc") if not terminating(pod)),
         "InferenceService": team.isvc("svc")["spec"],
     }
 
