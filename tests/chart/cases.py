@@ -23,6 +23,15 @@ CASES: dict[str, JsonObject] = {
             },
         }
     },
+    "cert-manager-external": {  # the issuer of another program, and a name that YAML reads as an alias without quotes
+        "certificates": {
+            "mode": "cert-manager",
+            "extraNames": ["*.admission.example.org"],
+            "certManager": {
+                "issuerRef": {"group": "awspca.cert-manager.io", "kind": "AWSPCAClusterIssuer", "name": "company"}
+            },
+        }
+    },
     "provided": {
         "certificates": {"mode": "provided", "secretName": "our-pair", "caBundle": AUTHORITY},
         "metrics": {"protected": True, "serviceMonitor": {"enabled": True}},
