@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.reasons import Reason
 from api.source_uri import HubSource
+from api.text import clean
 from disk.checksums import Announced
 from disk.failures import DiskFailure, from_network_error, parse_retry_after
 from disk.sources.base import MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, gather, read_answer, skipped
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _DEFAULT_ENDPOINT = "https://huggingface.co"
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
+_LONGEST_SAID = 300  # characters of what a hub says about an error
 _LONGEST_ERROR_BODY = 64 * 1024  # bytes
 _SETTINGS = {
     "HF_HUB_DISABLE_XET": "1",  # plain ranges: resumable, verifiable, no second cache on the disk
@@ -147,12 +149,12 @@ class HubReader:
         except DiskFailure:
             raise
         except errors.GatedRepoError as error:
-            raise DiskFailure(Reason.SOURCE_GATED, f"{self._source.repo} on {self._where} is gated") from error
+            detail = f"{self._source.repo} on {self._where} is gated"
+            raise DiskFailure(Reason.SOURCE_GATED, with_words(detail, error.response)) from error
         except errors.RevisionNotFoundError as error:
             revision = self._source.revision or "main"
-            raise DiskFailure(
-                Reason.SOURCE_REVISION_NOT_FOUND, f'{self._source.repo} has no revision "{revision}"'
-            ) from error
+            detail = f'{self._source.repo} has no revision "{revision}"'
+            raise DiskFailure(Reason.SOURCE_REVISION_NOT_FOUND, with_words(detail, error.response)) from error
         except errors.HfHubHTTPError as error:
             raise self._from_status(error) from error
         except errors.HFValidationError as error:
@@ -171,26 +173,37 @@ class HubReader:
 
     def _from_status(self, error: Any) -> DiskFailure:
         response = error.response
-        status = response.status_code
-        repo = self._source.repo
+        reason, detail = self._meaning(response)
+        wait = _retry_after(response.headers) if response.status_code == 429 or response.status_code >= 500 else None
+        return DiskFailure(reason, with_words(detail, response), retry_after=wait)
+
+    def _meaning(self, response: Any) -> tuple[Reason, str]:
+        """Return what an error answer of a hub means. Source: the errors that the Hugging Face Hub documents."""
+        status, repo, where = response.status_code, self._source.repo, self._where
         if status == 401 and (self._token or response.headers.get("X-Error-Message", "").startswith("Invalid cred")):
             # Without a token the hub also returns 401 for what does not exist. With one, 401 means a refused token.
-            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} did not accept the token for {repo}")
+            return Reason.SOURCE_UNAUTHORIZED, f"{where} did not accept the token for {repo}"
         if status == 401 and response.headers.get("X-Error-Code") != "RepoNotFound":
-            return DiskFailure(Reason.SOURCE_UNAUTHORIZED, f"{self._where} requires a token for {repo}")
+            return Reason.SOURCE_UNAUTHORIZED, f"{where} requires a token for {repo}"
         if status in (401, 404):
-            return DiskFailure(Reason.SOURCE_REPOSITORY_NOT_FOUND, f"{self._where} has no repository {repo}")
+            return Reason.SOURCE_REPOSITORY_NOT_FOUND, f"{where} has no repository {repo}"
         if status == 403:
-            return DiskFailure(Reason.SOURCE_FORBIDDEN, f"{self._where} does not allow this account to read {repo}")
+            return Reason.SOURCE_FORBIDDEN, f"{where} does not allow this account to read {repo}"
         if status == 429:
-            wait = _retry_after(response.headers)
-            return DiskFailure(Reason.SOURCE_RATE_LIMITED, f"{self._where} returned status 429", retry_after=wait)
+            return Reason.SOURCE_RATE_LIMITED, f"{where} returned status 429"
         if status >= 500:
-            wait = _retry_after(response.headers)
-            return DiskFailure(Reason.SOURCE_SERVER_ERROR, f"{self._where} returned status {status}", retry_after=wait)
+            return Reason.SOURCE_SERVER_ERROR, f"{where} returned status {status}"
         if status == 416:
-            return DiskFailure(Reason.SOURCE_CHANGED, f"{self._where} has fewer bytes than it announced")
-        return DiskFailure(Reason.SOURCE_RESPONSE_INVALID, f"{self._where} returned status {status}")
+            return Reason.SOURCE_CHANGED, f"{where} has fewer bytes than it announced"
+        return Reason.SOURCE_RESPONSE_INVALID, f"{where} returned status {status}"
+
+
+def with_words(detail: str, response: Any) -> str:
+    """Add what a hub says itself about an error, in its headers, to what it means."""
+    headers = response.headers if response is not None else {}
+    words = ": ".join(part for name in ("X-Error-Code", "X-Error-Message") if (part := headers.get(name)))
+    said = clean(" ".join(words.split()), _LONGEST_SAID)
+    return f"{detail} ({said})" if said else detail
 
 
 @contextmanager
@@ -226,6 +239,8 @@ def _prepare_library(ca_file: str | None) -> None:
 
     def read_bounded(response: httpx2.Response) -> None:
         if (where := _reading.get()) is not None:  # the library would read it without a limit
+            if response.headers.get("content-type", "").startswith("text/html") and response.status_code < 400:
+                raise DiskFailure(Reason.SOURCE_NOT_AN_API, f"{where} answers with a web page")
             keep_body(response, read_answer(response.iter_bytes(), where))
 
     trusted = _trusted(ca_file)
