@@ -275,7 +275,8 @@ class _Pass:
             entry = entry | {"lastRetryStaging": retry}
             if not entry.get("digest") or entry.get("nextRetryTime"):
                 entry["nextRetryTime"] = timestamp(self.seen.now)
-        if (restage := asked.get("lastRestage")) and restage != entry.get("lastRestage"):
+        restage = asked.get("lastRestage")
+        if restage and restage != entry.get("lastRestage") and not self.jobs.under_way(entry):
             entry = entry | {"lastRestage": restage, "nextRetryTime": timestamp(self.seen.now)}
         return entry
 

@@ -107,6 +107,11 @@ class StageJobs:
             return without(entry, "progress")
         return self._start(entry, artifact)
 
+    def under_way(self, entry: Json) -> bool:
+        """Whether there is a Job whose end is not counted: it may have read the source before it was asked to again."""
+        known = view.integer(entry, "attempts") or 0
+        return any(job.key == entry.get("stageKey") and job.attempt > known for job in self.seen.stage_jobs)
+
     def check_fit(self, entry: dict[str, Any], artifact: Json) -> dict[str, Any]:
         """Have a staged adapter compared with its base, once that is complete; what servers list stays as it is.
 
@@ -118,7 +123,7 @@ class StageJobs:
         if job is not None and job.finished and _says_whether_it_fits(job):
             self.work.drop(seen.service, job)
             recorded = self._recorded(entry, job)
-            return recorded if recorded["state"] in ON_DISK else without(recorded, "digest")
+            return recorded | {"attempts": known} if recorded["state"] in ON_DISK else without(recorded, "digest")
         if job is not None and job.finished:  # it could not look: the adapter stays as it is, and the next one may
             due = retry_at(job.finished_at or seen.now, job.attempt, seen.settings, None)
             if due > seen.now:

@@ -185,13 +185,15 @@ class Team:
             raise
 
     def until_loaded(self, service: str, *adapters: str) -> None:
-        """Wait until status and server both report that all replicas have loaded these adapters."""
+        """Wait until status and server report that all replicas have loaded these adapters, and that they fit."""
         for adapter in adapters:
             self.until(f"{adapter} to be loaded", partial(self._is_loaded, service, adapter))
         assert set(adapters) <= self.models(service)
 
     def _is_loaded(self, service: str, adapter: str) -> bool:
-        return bool(self.entry(service, adapter).get("state") == "Loaded")
+        entry = self.entry(service, adapter)
+        judged = all(note["reason"] != "AdapterFitUnchecked" for note in entry.get("warnings") or ())
+        return bool(entry.get("state") == "Loaded" and judged)
 
     def until_running(self, service: str) -> None:
         """Wait until the service runs."""

@@ -692,6 +692,26 @@ def test_the_fit_is_checked_as_soon_as_the_base_is_complete(mode: str) -> None:
     assert life.writes_of() == []
 
 
+def test_what_is_asked_for_during_a_check_of_the_fit_is_done_after_it() -> None:
+    """The Job of the check reads no source: it does not answer a request to fetch again."""
+    life = Life()
+    life.adapter("a")
+    life.service(adapters=["a"])
+    for _ in range(6):
+        life.passes()
+        life.run_jobs(ROLE_SUBTREE_SYNC)
+        life.run_jobs(ROLE_STAGING)
+    for _ in range(2):
+        life.run_jobs("model-fetch")
+        life.passes()
+    assert len(life.jobs(ROLE_STAGING)) == 1
+    life.machinery.sources["hf://acme/a"].content = "sha256:new"
+    life.store.annotate(AIM_ARTIFACT, "a", ANNOTATION_RESTAGE, "1")
+    life.passes()
+    life.settle()
+    assert (life.state("a"), life.folder.live["a"][0]) == ("Loaded", "sha256:new")
+
+
 def test_a_check_of_the_fit_that_cannot_look_changes_nothing() -> None:
     life = Life()
     life.adapter("a")
