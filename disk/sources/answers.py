@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from api.reasons import Reason
 from api.text import clean
-from disk.failures import DiskFailure, parse_retry_after
+from disk.failures import DiskFailure, parse_retry_after, redact
 
 LISTING = "ListObjectsV2"
 _LONGEST_SAID = 300  # characters
@@ -63,7 +63,7 @@ class Answer:
         """The service's own code and message, for people: one line, bounded."""
         code = self.code if self.code and self.code != str(self.status) else ""
         words = ": ".join(part for part in (" ".join(f"{self.status or ''} {code}".split()), self.message) if part)
-        return clean(" ".join(words.split()), _LONGEST_SAID)
+        return clean(redact(words), _LONGEST_SAID)  # cut last: a cut credential would not be recognized
 
 
 def _codes(text: str) -> frozenset[str]:

@@ -18,7 +18,7 @@ from api.reasons import Reason
 from api.source_uri import HubSource
 from api.text import clean
 from disk.checksums import Announced
-from disk.failures import DiskFailure, from_network_error, parse_retry_after
+from disk.failures import DiskFailure, from_network_error, parse_retry_after, redact
 from disk.sources.base import MOST_LISTED_FILES, Listing, OpenFile, RemoteFile, gather, read_answer, skipped
 from disk.sources.guard import check_host
 from disk.sources.internals import keep_body
@@ -202,7 +202,7 @@ def with_words(detail: str, response: Any) -> str:
     """Add what a hub says itself about an error, in its headers, to what it means."""
     headers = response.headers if response is not None else {}
     words = ": ".join(part for name in ("X-Error-Code", "X-Error-Message") if (part := headers.get(name)))
-    said = clean(" ".join(words.split()), _LONGEST_SAID)
+    said = clean(redact(words), _LONGEST_SAID)  # cut last: a cut credential would not be recognized
     return f"{detail} ({said})" if said else detail
 
 

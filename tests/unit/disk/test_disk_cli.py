@@ -294,11 +294,11 @@ def test_no_secret_in_arguments_output_messages_or_on_the_disk(folder: Path, hub
     for faults in ([], [{"status": 403}], [{"status": 401}], [{"status": 400, "message": TOKEN + SECRET_KEY}]):
         hub.set_faults(faults)
         s3.set_faults(faults)
-        for spec, settings in (
-            (stage_spec(disk, "u1", "a", fresh=True), token),
-            (stage_spec(disk, "u1", "b", fresh=True, source_uri="s3://bucket/b"), keys),
+        for spec in (
+            stage_spec(disk, "u1", "a", fresh=True),
+            stage_spec(disk, "u1", "b", fresh=True, source_uri="s3://bucket/b"),
         ):
-            ended = run(folder, "stage", spec, **settings)
+            ended = run(folder, "stage", spec, **token, **keys)
             assert ended.result is not None
             assert ended.result.ok == (not faults)
             seen += ended.output + ended.result.to_termination_message() + " ".join(command("stage", spec))
